@@ -8,7 +8,8 @@ Object.assign(globalThis, {
   location: { hash: "" },
   addEventListener: () => {},
 });
-const { comparison, forEach, join, traceAddress } = await import("../src/pages/rollouts/actions");
+const { added, comparison, forEach, saveMany, traceAddress } =
+  await import("../src/pages/rollouts/actions");
 
 test("two are compared side by side, more by what they have in common", () => {
   assert.equal(comparison([]), null);
@@ -20,13 +21,39 @@ test("two are compared side by side, more by what they have in common", () => {
   assert.equal(comparison(others), null);
 });
 
-test("lines are joined as lines, documents as a list", () => {
-  assert.deepEqual(join(['{"a":1}\n', '{"b":2}'], "application/x-ndjson"), {
-    text: '{"a":1}\n{"b":2}\n',
-    extension: "jsonl",
-  });
-  const { text, extension } = join(['{"a":1}', "[2]"], "application/json");
-  assert.deepEqual([JSON.parse(text), extension], [[{ a: 1 }, [2]], "json"]);
+/** The text of several exports as one file, without what ends it. */
+async function joined(type: string, ...parts: string[]): Promise<string> {
+  let file: Blob[] = [];
+  for (const part of parts) file = await added(file, new Blob([part], { type }));
+  return new Blob(file).text();
+}
+
+test("lines are joined as lines, documents as a list", async () => {
+  const lines = await joined("application/x-ndjson", '{"a":1}\n', "", '{"b":2}');
+  assert.equal(lines, '{"a":1}\n{"b":2}\n');
+  assert.equal(await joined("application/json", '{"a":1}', "[2]"), '[{"a":1},\n[2]');
+});
+
+test("what came is saved, and what was refused is told in the server's words", async () => {
+  const saved: Blob[] = [];
+  const anchor = { href: "", download: "", click: () => {} };
+  Object.assign(document, { createElement: () => anchor });
+  URL.createObjectURL = (blob) => (saved.push(blob as Blob), "blob:x");
+  globalThis.fetch = async (url) => {
+    const isBad = `${url}`.includes("bad");
+    const body = isBad ? { error: { code: "no", message: "no tokens were kept" } } : { ok: true };
+    const headers = { "content-type": "application/json" };
+    return new Response(JSON.stringify(body), { status: isBad ? 409 : 200, headers });
+  };
+  const done: number[] = [];
+  const rows = ["good-1", "bad-0001", "good-2"].map((name) => row(name));
+  await assert.rejects(
+    saveMany(rows, "sft", (many) => done.push(many)),
+    /1 of 3 failed: no tokens were kept \(bad-0001\)/,
+  );
+  assert.deepEqual(done, [1, 2, 3]);
+  assert.deepEqual(JSON.parse(await saved[0]!.text()), [{ ok: true }, { ok: true }]);
+  assert.equal(anchor.download, "rollouts-sft.json");
 });
 
 test("exports are found below a prefix", () => {
@@ -39,14 +66,14 @@ test("all are tried, and what failed is told", async () => {
   let most = 0;
   await assert.rejects(
     forEach(
-      [1, 2, 3, 4, 5],
-      async (n) => {
-        if (n % 2) throw new Error("conflict");
-        done.push(n);
+      ["1", "2", "3", "4", "5"].map((name) => row(name)),
+      async ({ rollout_id }) => {
+        if (Number(rollout_id) % 2) throw new Error("conflict");
+        done.push(Number(rollout_id));
       },
       (count) => (most = count),
     ),
-    /3 of 5 failed: conflict/,
+    /3 of 5 failed: conflict \(1, 3, 5\)/,
   );
   assert.deepEqual(done, [2, 4]);
   assert.equal(most, 5);

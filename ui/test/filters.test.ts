@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
   filtersOf,
+  hasMoved,
   matches,
   NEWEST_FIRST,
   nextOrder,
@@ -50,4 +51,11 @@ test("rows of the stream are filtered as the server does", () => {
   assert.ok(matches(it, { since: "1970-01-01T00:16:00Z" }, now));
   assert.ok(!matches(it, { since: "1970-01-01T00:17:00Z" }, now));
   assert.ok(matches(it, { ended: "running" }, now) && !matches(it, { ended: "completed" }, now));
+});
+
+test("a row moves when the value that the list is sorted by changes", () => {
+  const [old, newer] = [row("a"), row("a", { calls: 2, completion_tokens: 9 })];
+  const by = (sort: "calls" | "tokens" | "reward") => ({ sort, isAscending: false });
+  assert.ok(hasMoved(by("calls"), old, newer) && hasMoved(by("tokens"), old, newer));
+  assert.ok(!hasMoved(by("reward"), old, newer) && !hasMoved(NEWEST_FIRST, old, newer));
 });

@@ -24,6 +24,7 @@ function storeOf(server: ReturnType<typeof serverOf>, isNewestFirst = true) {
   const store = new RowStore({
     fetch: server.fetch,
     matches: (it) => it.agent === "opencode",
+    hasMoved: (old, it) => !isNewestFirst && old.calls !== it.calls,
     isNewestFirst,
     filled: () => {},
     changed: (added, at) => seen.changes.push([added, at]),
@@ -125,6 +126,55 @@ test("a new row whose place is not known asks for a reading, once", async () => 
   sorted.store.apply(row(id(9)));
   assert.equal(sorted.seen.stale, 1);
   assert.equal(sorted.store.total, 2);
+});
+
+test("a row that comes to match is listed, or asks for a reading where its place is not known", async () => {
+  const { store, seen } = storeOf(serverOf(3));
+  await store.refresh(0, 20);
+  store.apply(row(id(4), { agent: "pi" }));
+  store.apply(row(id(4), { calls: 2 }));
+  assert.equal(idAt(store, 0), id(4));
+  assert.equal(seen.stale, 0);
+  const sorted = storeOf(serverOf(2), false);
+  await sorted.store.refresh(0, 20);
+  sorted.store.apply(row(id(9), { agent: "pi" }));
+  assert.equal(sorted.seen.stale, 0);
+  sorted.store.apply(row(id(9), { calls: 2 }));
+  assert.equal(sorted.seen.stale, 1);
+  sorted.store.apply(row(id(9), { calls: 3 }));
+  assert.equal(sorted.seen.stale, 1, "it is known to be somewhere");
+  sorted.store.apply(row(id(9), { agent: "pi", calls: 4 }));
+  assert.equal(sorted.seen.stale, 2, "and now it is not");
+});
+
+test("a sorted list is read again when the value that it is sorted by changes", async () => {
+  const server = serverOf(2);
+  server.state.rows = [row(id(2), { calls: 5 }), row(id(1), { calls: 3 })];
+  const { store, seen } = storeOf(server, false);
+  await store.refresh(0, 20);
+  store.apply(row(id(1), { calls: 3, wall_s: 9 }));
+  assert.equal(seen.stale, 0);
+  store.apply(row(id(1), { calls: 7 }));
+  assert.equal(seen.stale, 1);
+  assert.equal(store.row(1)?.calls, 7, "what is known is shown meanwhile");
+});
+
+test("a row that left while the list was being read is not shown for good", async () => {
+  const server = serverOf(2);
+  server.state.rows = [row(id(2)), row(id(1))];
+  const { store, seen } = storeOf(server);
+  await store.refresh(0, 20);
+  const reading = store.refresh(0, 20);
+  store.apply(row(id(1), { agent: "pi", calls: 2 }));
+  await reading;
+  assert.equal(seen.stale, 1);
+});
+
+test("a deleted rollout that nobody has looked at makes the list shorter", async () => {
+  const { store, seen } = storeOf(serverOf(1000));
+  await store.refresh(0, 20);
+  store.remove(id(3));
+  assert.equal(seen.stale, 1);
 });
 
 test("rows that moved on the server stand at one place only", async () => {

@@ -1,7 +1,7 @@
 // Who is signed in. It is asked before anything else, so that a page without a token asks for nothing that is refused.
 import { signal } from "@preact/signals";
 import { get, needsToken, post, remove } from "./client";
-import { streamStarts } from "./stream";
+import { streamFailures, streamStarts } from "./stream";
 import type { SessionInfo } from "./types";
 
 /** Null until the server has answered, or cannot be reached. */
@@ -13,14 +13,19 @@ export async function readSession(): Promise<void> {
     needsToken.value = !found.signed_in;
     session.value = found;
   } catch {
-    // Pages say what is wrong, and try again.
-    session.value = "unknown";
+    // Pages say what is wrong, and try again. Who is signed in does not change while the server is away.
+    session.value ??= "unknown";
   }
 }
 
 // A server that was away when the page was opened.
 streamStarts.subscribe(() => {
   if (session.peek() === "unknown") void readSession();
+});
+
+// A token that was withdrawn ends the stream, and the page has to ask for another one.
+streamFailures.subscribe((count) => {
+  if (count > 0) void readSession();
 });
 
 export async function signIn(token: string): Promise<void> {

@@ -4,6 +4,9 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { ApiError } from "../api/client";
 import type { RolloutRow, Verdict } from "../api/types";
 import { count, words } from "../format";
+import { toClipboard } from "./clipboard";
+import { Dialog } from "./dialog";
+import { visible } from "./text";
 
 const VERDICTS: Record<Verdict, [string, string]> = {
   pass: ["PASS", "good"],
@@ -100,29 +103,67 @@ export function Empty({ children }: { children: ComponentChildren }) {
   );
 }
 
-export function Copy({
-  text,
-  label = "Copy",
-}: {
-  text: string | (() => Promise<string>);
+interface CopyProps {
+  /** Where it has to be fetched first, null means that there is nothing to copy, and that somebody else says why. */
+  text: string | (() => Promise<string | null>);
   label?: string;
-}) {
-  const [said, setSaid] = useState("");
+}
+
+export function Copy({ text, label = "Copy" }: CopyProps) {
+  const [isCopied, setCopied] = useState(false);
+  /** What the browser does not let a page copy. */
+  const [shown, setShown] = useState<string | null>(null);
+  const [problem, setProblem] = useState<string | null>(null);
   const copy = async () => {
     try {
-      await navigator.clipboard.writeText(typeof text === "string" ? text : await text());
-      setSaid("Copied");
-    } catch {
-      setSaid("The browser does not allow it");
+      const found = typeof text === "string" ? text : await text();
+      if (found === null) return;
+      if (await toClipboard(found)) {
+        setCopied(true);
+        setTimeout(() => setCopied(false), 1500);
+      } else setShown(found);
+    } catch (error) {
+      setProblem(error instanceof Error ? error.message : String(error));
     }
-    setTimeout(() => setSaid(""), 1500);
   };
   return (
-    <button type="button" class="small" onClick={copy}>
-      <span aria-live="polite">{said || label}</span>
-    </button>
+    <>
+      <button type="button" class="small" onClick={copy}>
+        <span aria-live="polite">{isCopied ? "Copied" : label}</span>
+      </button>
+      {shown !== null && (
+        <Dialog title="Copy it from here" close={() => setShown(null)}>
+          <p>The browser does not let this page copy by itself. The text is selected.</p>
+          <textarea
+            class="mono"
+            readOnly
+            rows={6}
+            aria-label="Text to copy"
+            value={shown}
+            ref={(field) => field?.select()}
+          />
+          <Close close={() => setShown(null)} />
+        </Dialog>
+      )}
+      {problem !== null && (
+        <Dialog title="Nothing was copied" close={() => setProblem(null)}>
+          <p class="notice bad" role="alert">
+            {visible(problem)}
+          </p>
+          <Close close={() => setProblem(null)} />
+        </Dialog>
+      )}
+    </>
   );
 }
+
+const Close = ({ close }: { close: () => void }) => (
+  <div class="row dialog-actions">
+    <button type="button" onClick={close}>
+      Close
+    </button>
+  </div>
+);
 
 export interface Tab {
   id: string;

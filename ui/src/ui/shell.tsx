@@ -1,13 +1,15 @@
 // Parts of the frame around all pages: the connection, the theme, who is signed in, and the keys.
 import { useEffect, useState } from "preact/hooks";
-import { needsToken } from "../api/client";
+import { type ApiError, needsToken } from "../api/client";
 import { session, signOut } from "../api/session";
 import { connection } from "../api/stream";
 import { go, link } from "../router";
 import { nextTheme, theme } from "../theme";
 import { Dialog } from "./dialog";
+import { KEYS, PLACES } from "./key-list";
 import { useKeys } from "./keys";
 import { Menu } from "./menu";
+import { Problem } from "./parts";
 import { visible } from "./text";
 
 export function Connection() {
@@ -50,6 +52,15 @@ export function ThemeButton() {
 
 /** Whose rollouts are shown, where that depends on a token. */
 export function Session() {
+  const [error, setError] = useState<ApiError | null>(null);
+  const leave = async () => {
+    setError(null);
+    try {
+      await signOut();
+    } catch (problem) {
+      setError(problem as ApiError);
+    }
+  };
   const known = session.value;
   if (known === null || known === "unknown" || needsToken.value) return null;
   if (known.access !== "token") return null;
@@ -65,7 +76,8 @@ export function Session() {
             Signed in. You see the rollouts of <strong>{owner}</strong>; those of other tokens are
             not shown.
           </p>
-          <button class="menu-item" onClick={() => void signOut()}>
+          <Problem error={error} />
+          <button class="menu-item" onClick={() => void leave()}>
             Sign out
           </button>
         </>
@@ -73,35 +85,6 @@ export function Session() {
     </Menu>
   );
 }
-
-const PLACES: Record<string, [string, string]> = {
-  r: ["rollouts", "Rollouts"],
-  s: ["start", "Start"],
-  c: ["compare", "Compare"],
-  l: ["live", "Live agents"],
-};
-
-const HELP: [string, [string, string][]][] = [
-  [
-    "Everywhere",
-    [
-      ["?", "This help"],
-      ...Object.entries(PLACES).map(([key, [, title]]): [string, string] => [`g ${key}`, title]),
-      ["Esc", "Close what is open"],
-    ],
-  ],
-  [
-    "Rollouts",
-    [
-      ["/", "Search"],
-      ["j k ↓ ↑", "Next, previous"],
-      ["Enter", "Open"],
-      ["x", "Select; with Shift up to here"],
-      ["c", "Cancel a running one"],
-      ["Home End", "First, last"],
-    ],
-  ],
-];
 
 export function KeyboardHelp() {
   const [isOpen, setOpen] = useState(false);
@@ -136,7 +119,7 @@ export function KeyboardHelp() {
       {isOpen && (
         <Dialog title="Keys" close={() => setOpen(false)}>
           <div class="keys">
-            {HELP.map(([title, keys]) => (
+            {KEYS.map(([title, keys]) => (
               <section key={title}>
                 <h3>{title}</h3>
                 <dl>

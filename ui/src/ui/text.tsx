@@ -1,65 +1,70 @@
 // Text of agents and models. It is hostile: it is only ever shown as text, characters that hide or reorder others are made
 // visible, and terminal colours become classes.
-import Anser from "anser";
 import type { ComponentChildren } from "preact";
-import { useMemo } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import "../styles/terminal.css";
+import { runsOf } from "./terminal";
+import { piecesOf, visible } from "./unseen";
 
-// Bidirectional controls, zero-width characters, byte order marks, tags, and control characters but tab and line feed.
-const UNSEEN =
-  // eslint-disable-next-line no-control-regex
-  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|\udb40[\udc00-\udc7f]/g;
+export { visible };
 
 /** The text with every unseen character as a small mark. */
-export function marked(text: string): ComponentChildren[] {
-  const parts: ComponentChildren[] = [];
-  let from = 0;
-  for (const match of text.matchAll(UNSEEN)) {
-    if (match[0] === "\r" && text[match.index + 1] === "\n") continue;
-    parts.push(text.slice(from, match.index));
-    const name = `U+${match[0].codePointAt(0)!.toString(16).toUpperCase().padStart(4, "0")}`;
-    parts.push(
+export const marked = (text: string): ComponentChildren[] =>
+  piecesOf(text).map((piece) => {
+    if (typeof piece === "string") return piece;
+    const { name, times } = piece;
+    const many = times > 1 ? ` ×${times.toLocaleString("en")}` : "";
+    return (
       <span class="unseen" title={`the character ${name}, which cannot be seen`}>
         {name}
-      </span>,
+        {many}
+      </span>
     );
-    from = match.index + match[0].length;
-  }
-  parts.push(text.slice(from));
-  return parts;
-}
+  });
 
-/** The same for places that take no elements, such as titles. */
-export const visible = (text: string): string =>
-  text.replace(UNSEEN, (found) => `[U+${found.codePointAt(0)!.toString(16).toUpperCase()}]`);
+/** A browser gets slow with more in one element. Most places show less than this at first anyway. */
+const CHARACTERS_MAX = 500_000;
+/** Each change of colour is an element. */
+const TERMINAL_MAX = 200_000;
+
+/** The start of a text, and a button for more of it where it is longer. */
+function useStart(text: string, most: number): [string, ComponentChildren] {
+  const [shown, setShown] = useState(most);
+  if (text.length <= shown) return [text, null];
+  // Not through the middle of a character.
+  const cut = /[\ud800-\udbff]/.test(text.charAt(shown - 1)) ? shown - 1 : shown;
+  const more = (
+    <button type="button" class="small" onClick={() => setShown(shown + most)}>
+      Show more: {(text.length - cut).toLocaleString("en")} characters are left
+    </button>
+  );
+  return [text.slice(0, cut), more];
+}
 
 /** Plain text of an agent. */
 export function AgentText({ text, class: extra = "" }: { text: string; class?: string }) {
-  const parts = useMemo(() => marked(text), [text]);
-  return <span class={`agent-text ${extra}`}>{parts}</span>;
+  const [start, more] = useStart(text, CHARACTERS_MAX);
+  const parts = useMemo(() => marked(start), [start]);
+  return (
+    <span class={`agent-text ${extra}`}>
+      {parts}
+      {more}
+    </span>
+  );
 }
 
 /** What a command printed, with its colours. */
 export function TerminalText({ text }: { text: string }) {
-  const parts = useMemo(() => {
-    // Other escape sequences than colours move the cursor or set titles.
-    // eslint-disable-next-line no-control-regex
-    const plain = text.replace(
-      /\u001b\][^\u0007\u001b]*(\u0007|\u001b\\)|\u001b\[[0-9;?]*[A-HJ-Zf-ln-z]/g,
-      "",
-    );
-    return Anser.ansiToJson(plain, { use_classes: true, remove_empty: true, json: true });
-  }, [text]);
+  const [start, more] = useStart(text, TERMINAL_MAX);
+  const runs = useMemo(() => runsOf(start), [start]);
   return (
-    <pre class="terminal agent-text">
-      {parts.map((part) => {
-        const classes = [
-          part.fg,
-          part.bg && `${part.bg}-bg`,
-          ...part.decorations.map((it) => `ansi-${it}`),
-        ];
-        return <span class={classes.filter(Boolean).join(" ")}>{marked(part.content)}</span>;
-      })}
-    </pre>
+    <>
+      <pre class="terminal agent-text">
+        {runs.map(({ text: run, style }) => (
+          <span class={style}>{marked(run)}</span>
+        ))}
+      </pre>
+      {more}
+    </>
   );
 }

@@ -1,35 +1,50 @@
 // What can be done with several rollouts at once.
-import { address, ApiError, post, remove } from "../../api/client";
+import { address, ApiError, getBlob, post, remove } from "../../api/client";
 import type { RolloutRow } from "../../api/types";
+import { shortId } from "../../format";
 import { link } from "../../router";
 
 /** At once: a browser has six connections to a server, and the page needs some itself. */
 const AT_ONCE = 3;
 
+/** What did not work, in words: how many, for which of them, and why. */
+function failed(failures: [string, string][], many: number): ApiError {
+  const byReason = new Map<string, string[]>();
+  for (const [name, reason] of failures)
+    byReason.set(reason, [...(byReason.get(reason) ?? []), name]);
+  const kinds = [...byReason].slice(0, REASONS_MAX).map(([reason, names]) => {
+    const more = names.length > NAMES_MAX ? ` and ${names.length - NAMES_MAX} more` : "";
+    return `${reason} (${names.slice(0, NAMES_MAX).join(", ")}${more})`;
+  });
+  return new ApiError(0, "failed", `${failures.length} of ${many} failed: ${kinds.join("; ")}`);
+}
+
+const REASONS_MAX = 3;
+const NAMES_MAX = 5;
+
+const reasonOf = (error: unknown) => (error instanceof Error ? error.message : String(error));
+
 /** Does it for each; says at the end what did not work. */
-export async function forEach<T>(
-  items: T[],
-  run: (item: T) => Promise<unknown>,
+export async function forEach(
+  rows: RolloutRow[],
+  run: (row: RolloutRow) => Promise<unknown>,
   progress: (done: number) => void,
 ): Promise<void> {
-  const failures: string[] = [];
+  const failures: [string, string][] = [];
   let [next, done] = [0, 0];
   const work = async () => {
-    while (next < items.length) {
-      const item = items[next++]!;
+    while (next < rows.length) {
+      const row = rows[next++]!;
       try {
-        await run(item);
+        await run(row);
       } catch (error) {
-        failures.push(error instanceof Error ? error.message : String(error));
+        failures.push([shortId(row.rollout_id), reasonOf(error)]);
       }
       progress(++done);
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, work));
-  if (failures.length > 0) {
-    const kinds = [...new Set(failures)].slice(0, 3).join("; ");
-    throw new ApiError(0, "failed", `${failures.length} of ${items.length} failed: ${kinds}`);
-  }
+  if (failures.length > 0) throw failed(failures, rows.length);
 }
 
 export const cancel = (row: RolloutRow) => post(`v1/rollouts/${row.rollout_id}/cancel`);
@@ -54,39 +69,46 @@ export function comparison(rows: RolloutRow[]): string | null {
   return null;
 }
 
-/** Several exports as one file: lines after each other, documents as a JSON array. Parquet files cannot be joined. */
-export function join(parts: string[], contentType: string): { text: string; extension: string } {
-  if (contentType.includes("ndjson")) {
-    const lines = parts.map((part) => (part === "" || part.endsWith("\n") ? part : `${part}\n`));
-    return { text: lines.join(""), extension: "jsonl" };
-  }
-  return { text: `[${parts.join(",\n")}]\n`, extension: "json" };
+const isLines = (type: string) => type.includes("ndjson");
+
+/**
+ * Adds an export to one file of several: lines after each other, documents as a JSON array. Parquet files cannot be
+ * joined. The browser keeps a `Blob` of some size on disk, so the page itself holds one export at a time.
+ */
+export async function added(file: Blob[], part: Blob): Promise<Blob[]> {
+  if (part.size === 0) return file;
+  if (!isLines(part.type)) return [...file, new Blob([file.length > 0 ? ",\n" : "[", part])];
+  const end = await part.slice(-1).text();
+  return [...file, end === "\n" ? part : new Blob([part, "\n"])];
 }
 
-/** Puts the exports of many rollouts into one file and has the browser save it. */
+/** Puts the exports of many rollouts into one file and has the browser save it. What is refused is left out and told. */
 export async function saveMany(
   rows: RolloutRow[],
   format: string,
   progress: (done: number) => void,
 ): Promise<void> {
-  const texts = new Map<string, string>();
+  const failures: [string, string][] = [];
+  let file: Blob[] = [];
   let type = "";
-  await forEach(
-    rows,
-    async ({ rollout_id }) => {
-      const answer = await fetch(traceAddress(rollout_id, format), { credentials: "same-origin" });
-      const text = await answer.text();
-      if (!answer.ok) throw new ApiError(answer.status, "error", `HTTP ${answer.status}`);
-      type = answer.headers.get("content-type") ?? "";
-      texts.set(rollout_id, text);
-    },
-    progress,
-  );
-  const parts = rows.map(({ rollout_id }) => texts.get(rollout_id) ?? "");
-  const { text, extension } = join(parts, type);
+  for (const [at, { rollout_id }] of rows.entries()) {
+    try {
+      const part = await getBlob(`v1/rollouts/${rollout_id}/trace`, { format });
+      type = part.type;
+      file = await added(file, part);
+    } catch (error) {
+      failures.push([shortId(rollout_id), reasonOf(error)]);
+    }
+    progress(at + 1);
+  }
+  if (file.length > 0) save(isLines(type) ? file : [...file, "]\n"], `rollouts-${format}`, type);
+  if (failures.length > 0) throw failed(failures, rows.length);
+}
+
+function save(parts: BlobPart[], name: string, type: string) {
   const anchor = document.createElement("a");
-  anchor.href = URL.createObjectURL(new Blob([text], { type: "application/octet-stream" }));
-  anchor.download = `rollouts-${format}.${extension}`;
+  anchor.href = URL.createObjectURL(new Blob(parts, { type: "application/octet-stream" }));
+  anchor.download = `${name}.${isLines(type) ? "jsonl" : "json"}`;
   anchor.click();
   setTimeout(() => URL.revokeObjectURL(anchor.href), 60_000);
 }

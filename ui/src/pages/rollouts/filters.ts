@@ -37,6 +37,22 @@ export interface Order {
 
 export const NEWEST_FIRST: Order = { sort: null, isAscending: false };
 
+const SORT_VALUES: Record<Sort, (row: RolloutRow) => unknown> = {
+  started_at: (row) => row.started_at,
+  reward: (row) => row.reward,
+  wall_s: (row) => row.wall_s,
+  calls: (row) => row.calls,
+  tokens: (row) => row.prompt_tokens + row.completion_tokens,
+  cost: (row) => row.cost_usd,
+  task: (row) => row.task_id,
+  agent: (row) => row.agent,
+  model: (row) => row.model,
+};
+
+/** Whether a row that has changed may stand at another place now. */
+export const hasMoved = ({ sort }: Order, old: RolloutRow, row: RolloutRow): boolean =>
+  sort !== null && SORT_VALUES[sort](old) !== SORT_VALUES[sort](row);
+
 export function filtersOf(query: URLSearchParams): Filters {
   const filters: Filters = {};
   for (const name of FILTER_NAMES) {

@@ -3,13 +3,13 @@ import { useLayoutEffect, useReducer, useRef } from "preact/hooks";
 import { ApiError, get } from "../../api/client";
 import { onRows, streamStarts } from "../../api/stream";
 import type { RolloutPage } from "../../api/types";
-import { matches, queryOf, type Filters, type Order } from "./filters";
+import { hasMoved, matches, queryOf, type Filters, type Order } from "./filters";
 import { RowStore } from "./rows";
 
 const now = () => Date.now() / 1000;
 
 /** Between two readings that live changes ask for. */
-const QUIET_MS = 1500;
+const QUIET_MS = 2000;
 
 export class RolloutList {
   readonly store: RowStore;
@@ -39,6 +39,7 @@ export class RolloutList {
         return page;
       },
       matches: (row) => matches(row, filters, now()),
+      hasMoved: (old, row) => hasMoved(order, old, row),
       isNewestFirst: order.sort === null,
       filled: () => this.draw(),
       changed: (added, at) => {
@@ -48,12 +49,15 @@ export class RolloutList {
       },
       moved: (by) => (this.shift += by),
       stale: () => this.plan(),
-      failed: (error) => {
-        this.error = error instanceof ApiError ? error : new ApiError(0, "error", String(error));
-        if (this.error.code === "unreachable") this.plan();
-        this.draw();
-      },
+      failed: (error) => this.fail(error),
     });
+  }
+
+  /** Says why something could not be read, and tries again where the server is only away. */
+  fail(error: unknown) {
+    this.error = error instanceof ApiError ? error : new ApiError(0, "error", String(error));
+    if (this.error.code === "unreachable") this.plan();
+    this.draw();
   }
 
   /** Reads what is seen again, soon and not too often. */

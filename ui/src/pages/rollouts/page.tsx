@@ -159,7 +159,7 @@ function NothingFound() {
   );
 }
 
-/** Moves the focus from row to row; returns true, as the key is used. */
+/** Moves the focus from row to row; returns whether there is any, so that the key is used. */
 function useMoves(list: RolloutList, box: { current: HTMLDivElement | null }) {
   const wantsFocus = useRef(false);
   useLayoutEffect(() => {
@@ -182,7 +182,7 @@ function useMoves(list: RolloutList, box: { current: HTMLDivElement | null }) {
   }, [list]);
   return (by: number): boolean => {
     const total = list.store.total ?? 0;
-    if (total === 0 || !box.current) return true;
+    if (total === 0 || !box.current) return false;
     const from = list.activeId === null ? -1 : list.store.indexOf(list.activeId);
     const first = from < 0 ? list.seen[0] - (by > 0 ? 1 : 0) : from;
     const target = Math.min(total - 1, Math.max(0, first + by));
@@ -191,12 +191,13 @@ function useMoves(list: RolloutList, box: { current: HTMLDivElement | null }) {
     if (target * height < scrollTop) box.current.scrollTop = target * height;
     else if ((target + 1) * height > scrollTop + clientHeight)
       box.current.scrollTop = (target + 1) * height - clientHeight;
-    void list.store.between(target, target).then(([row]) => {
+    const focus = ([row]: RolloutRow[]) => {
       if (!row) return;
       list.activeId = row.rollout_id;
       wantsFocus.current = true;
       list.draw();
-    });
+    };
+    list.store.between(target, target).then(focus, (error: unknown) => list.fail(error));
     return true;
   };
 }
@@ -207,8 +208,12 @@ function useSelection(list: RolloutList) {
   useEffect(() => setIds(new Set()), [list]);
   const rows = [...ids].map((id) => list.store.byName(id)).filter((row) => row !== undefined);
   const select = async (from: number, to: number) => {
-    const found = await list.store.between(from, to);
-    setIds((old) => new Set([...old, ...found.map((row) => row.rollout_id)]));
+    try {
+      const found = await list.store.between(from, to);
+      setIds((old) => new Set([...old, ...found.map((row) => row.rollout_id)]));
+    } catch (error) {
+      list.fail(error);
+    }
   };
   const toggle = (row: RolloutRow, index: number, isRange: boolean) => {
     const start = last.current;

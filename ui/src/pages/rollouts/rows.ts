@@ -14,6 +14,8 @@ const range = (first: number, last: number): number[] =>
 interface Options {
   fetch: (offset: number, limit: number) => Promise<RolloutPage>;
   matches: (row: RolloutRow) => boolean;
+  /** Whether a row that is listed may stand at another place, now that it has changed. */
+  hasMoved: (old: RolloutRow, row: RolloutRow) => boolean;
   /** Whether rows are in the order of their ids, the newest first: then new ones have a place. */
   isNewestFirst: boolean;
   /** An answer has come. */
@@ -149,10 +151,13 @@ export class RowStore {
     this.order.forEach((id, at) => {
       if (id !== undefined && ids.has(id)) delete this.order[at];
     });
+    let isOutrun = false;
     answer.rollouts.forEach((row, at) => {
       this.order[offset + at] = row.rollout_id;
-      this.keep(row);
+      // The stream was faster than this answer, and the row belongs here no more.
+      if (!this.keep(row) && !this.options.matches(this.byId.get(row.rollout_id)!)) isOutrun = true;
     });
+    if (isOutrun) this.options.stale();
     const early = this.early;
     this.early = [];
     early.forEach((row) => this.apply(row));
@@ -173,15 +178,19 @@ export class RowStore {
       this.early.push(row);
       return;
     }
-    const isKnown = this.byId.has(row.rollout_id);
-    const at = isKnown ? this.order.indexOf(row.rollout_id) : -1;
+    const old = this.byId.get(row.rollout_id);
+    const at = old ? this.order.indexOf(row.rollout_id) : -1;
     if (!this.keep(row)) return;
     const isWanted = this.options.matches(row);
     if (at >= 0 && !isWanted) return this.take(at);
-    if (at >= 0) return this.options.changed(0, 0);
-    if (!isWanted) return;
-    if (this.options.isNewestFirst && this.insert(row)) return;
-    if (!isKnown) this.options.stale();
+    if (at >= 0) {
+      if (old && this.options.hasMoved(old, row)) this.options.stale();
+      return this.options.changed(0, 0);
+    }
+    if (isWanted && this.options.isNewestFirst && this.insert(row)) return;
+    // It comes or goes at a place that is not known. One that stays there changes nothing of what is seen.
+    const wasWanted = old !== undefined && this.options.matches(old);
+    if (isWanted !== wasWanted) this.options.stale();
   }
 
   /** A new row has a place above the first older one, if all rows before that are known. */
@@ -203,6 +212,8 @@ export class RowStore {
     const at = this.byId.has(id) ? this.order.indexOf(id) : -1;
     this.byId.delete(id);
     if (at >= 0) this.take(at);
+    // It may have stood where nobody has looked yet.
+    else if (this.order.includes(undefined)) this.options.stale();
   }
 
   private take(at: number) {

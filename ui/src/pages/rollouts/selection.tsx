@@ -65,15 +65,15 @@ export function Ask({ asked, close }: { asked: Asked; close: () => void }) {
   return (
     <Confirm
       title={kind === "cancel" ? `Cancel ${many}?` : `Delete ${many}?`}
-      action={kind === "cancel" ? "Cancel it" : "Delete"}
+      action={`${kind === "cancel" ? "Cancel" : "Delete"} ${many}`}
       isDanger
       run={() => forEach(rows, kind === "cancel" ? cancel : erase, setDone)}
       close={close}
     >
       <p>
         {kind === "cancel"
-          ? "The agent is ended; what was recorded so far is kept, without a reward."
-          : "The record with its tokens, files and logs is erased. This cannot be undone."}
+          ? "What runs is ended at once. What was recorded so far is kept, without a reward."
+          : "Everything that is kept is erased: tokens, files and logs. This cannot be undone."}
       </p>
       {done > 0 && (
         <p class="muted" role="status">

@@ -14,14 +14,20 @@ narrow.addEventListener("change", (change) => (isNarrow.value = change.matches))
 
 export const rowHeight = () => (isNarrow.value ? 84 : 37);
 
-const COLUMNS: [string, string, Sort | null][] = [
+/** Their class, their name, what sorts by them, and what is not clear from the name. */
+const COLUMNS: [string, string, Sort | null, string?][] = [
   ["c-state", "State", null],
   ["c-task", "Task", "task"],
   ["c-agent", "Agent", "agent"],
   ["c-reward number", "Reward", "reward"],
-  ["c-calls number", "Turns", "calls"],
-  ["c-tokens number", "Prompt → sampled", "tokens"],
-  ["c-trained number", "Trainable", null],
+  ["c-calls number", "Turns", "calls", "Calls of the model"],
+  [
+    "c-tokens number",
+    "Prompt → sampled",
+    "tokens",
+    "Tokens that the model was given, and that it wrote",
+  ],
+  ["c-trained number", "Trainable", null, "Sampled tokens that can be trained on"],
   ["c-cost number", "Cost", "cost"],
   ["c-time number", "Time", "wall_s"],
   ["c-started number", "Started", "started_at"],
@@ -71,8 +77,15 @@ export function Table({ list, order, selected, toggle, boxRef }: Props) {
           <div class="c-check" role="columnheader">
             <span class="visually-hidden">Selected</span>
           </div>
-          {COLUMNS.map(([name, title, sort]) => (
-            <ColumnHeader key={title} name={name} title={title} sort={sort} order={order} />
+          {COLUMNS.map(([name, title, sort, about]) => (
+            <ColumnHeader
+              key={title}
+              name={name}
+              title={title}
+              about={about}
+              sort={sort}
+              order={order}
+            />
           ))}
         </div>
       </div>
@@ -110,21 +123,22 @@ export function Table({ list, order, selected, toggle, boxRef }: Props) {
 interface HeaderProps {
   name: string;
   title: string;
+  about: string | undefined;
   sort: Sort | null;
   order: Order;
 }
 
-function ColumnHeader({ name, title, sort, order }: HeaderProps) {
+function ColumnHeader({ name, title, about, sort, order }: HeaderProps) {
   if (!sort)
     return (
-      <div class={name} role="columnheader">
+      <div class={name} role="columnheader" title={about}>
         {title}
       </div>
     );
   const isSorted = (order.sort ?? "started_at") === sort;
   const direction = isSorted ? (order.isAscending ? "ascending" : "descending") : undefined;
   return (
-    <div class={name} role="columnheader" aria-sort={direction}>
+    <div class={name} role="columnheader" aria-sort={direction} title={about}>
       <button class="sort" onClick={() => setParams(nextOrder(order, sort))}>
         {title}
         <span class="arrow" aria-hidden="true">

@@ -17,7 +17,12 @@ export function Search({ text }: { text: string }) {
   const input = useRef<HTMLInputElement>(null);
   const timer = useRef(0);
   const [typed, setTyped] = useState(text);
-  useEffect(() => setTyped(text), [text]);
+  /** What this field itself put into the address: less than what is typed, which may end in a space. */
+  const sent = useRef(text);
+  useEffect(() => {
+    if (sent.current !== text) setTyped(text);
+    sent.current = text;
+  }, [text]);
   useEffect(() => () => clearTimeout(timer.current), []);
   useKeys((key) => {
     if (key !== "/") return false;
@@ -28,7 +33,10 @@ export function Search({ text }: { text: string }) {
   const search = (value: string, delay: number) => {
     setTyped(value);
     clearTimeout(timer.current);
-    timer.current = window.setTimeout(() => setParams({ q: value.trim() }), delay);
+    timer.current = window.setTimeout(() => {
+      sent.current = value.trim();
+      setParams({ q: sent.current });
+    }, delay);
   };
   return (
     <div class="search">

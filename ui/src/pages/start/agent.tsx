@@ -9,6 +9,13 @@ function versionsOf({ installed, default_version }: AgentView): string {
   return default_version ? `${default_version}, fetched when first used` : "built in";
 }
 
+/** The choices beside the default: what is installed, and what is chosen already, which is fetched when it is not. */
+function otherVersions({ installed, default_version }: AgentView, chosen = ""): [string, string][] {
+  const isOther = (version: string) => version !== default_version || version === chosen;
+  const all = new Set(chosen ? [...installed, chosen] : installed);
+  return [...all].filter(isOther).map((version) => [version, version]);
+}
+
 export function AgentFields(props: FormProps & { agents: AgentView[] }) {
   const { agents, form, set } = props;
   const name = form.draft.agent ?? DEFAULT_AGENT;
@@ -36,6 +43,11 @@ export function AgentFields(props: FormProps & { agents: AgentView[] }) {
           </label>
         ))}
       </div>
+      {props.problems.agent && (
+        <p class="problem" role="alert">
+          {props.problems.agent}
+        </p>
+      )}
       {chosen && (
         <div class="fields">
           <ChoiceField
@@ -44,18 +56,16 @@ export function AgentFields(props: FormProps & { agents: AgentView[] }) {
             title="Version"
             choices={[
               ["", chosen.default_version ? `${chosen.default_version} (default)` : "built in"],
-              ...chosen.installed
-                .filter((version) => version !== chosen.default_version)
-                .map((version): [string, string] => [version, version]),
+              ...otherVersions(chosen, form.draft.version),
             ]}
           />
           <ChoiceField
             {...props}
             name="driver"
-            title="Driver"
+            title="How it runs"
             hint={
               chosen.drivers.includes("serve")
-                ? "serve: it takes messages while it lives."
+                ? "cli: runs once, to its end. serve: stays, and takes messages."
                 : "This agent runs as a command only."
             }
             choices={[

@@ -9,7 +9,8 @@ import type { Arguments } from "./form";
 export function CommandLineText({ given }: { given: () => Arguments }) {
   const [line, setLine] = useState<CommandLine | null>(null);
   const [error, setError] = useState<ApiError | null>(null);
-  const copied = async (): Promise<string> => {
+  /** Shown in any case, so that it can be copied by hand. */
+  const fetched = async (): Promise<string | null> => {
     setError(null);
     try {
       const found = await post<CommandLine>("v1/rollouts/command-line", given());
@@ -18,13 +19,13 @@ export function CommandLineText({ given }: { given: () => Arguments }) {
     } catch (problem) {
       setLine(null);
       setError(problem as ApiError);
-      throw problem;
+      return null;
     }
   };
   return (
     <div class="command stack">
       <div>
-        <Copy text={copied} label="Copy as command line" />
+        <Copy text={fetched} label="Copy as command line" />
       </div>
       <Problem error={error} />
       {line && (

@@ -1,7 +1,8 @@
 // The form's state. What is typed survives a reload of this tab, but for the key.
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, get } from "../../api/client";
-import type { Presets, RolloutResult, Task } from "../../api/types";
+import type { EndpointView, Presets, RolloutResult, Task } from "../../api/types";
+import { go, link } from "../../router";
 import type { FieldName, Form } from "./form";
 import { argumentsAgain, formOf } from "./prefill";
 
@@ -53,6 +54,8 @@ export function useDraft(from: string | null, preset: string | null): Drafted {
         if (isLate || !found) return;
         setForm(kept(found.form));
         setLost(found.lost);
+        // The address would fill the form again after a reload, over what was changed since.
+        go(link(["start"]), "replace");
       },
       (problem: unknown) => {
         const known = problem instanceof ApiError ? problem : null;
@@ -77,12 +80,13 @@ async function prefilled(from: string | null, preset: string | null) {
   }
   if (!from) return null;
   const path = `v1/rollouts/${encodeURIComponent(from)}`;
-  const [task, result] = await Promise.all([
+  const [task, result, { endpoints }] = await Promise.all([
     get<Task>(`${path}/task`),
     get<RolloutResult>(path, { trace: "none" }),
+    get<{ endpoints: EndpointView[] }>("v1/endpoints"),
   ]);
   if (typeof result.agent === "string")
     throw new ApiError(409, "running", "It still runs: run it again once it has ended.");
-  const { given, lost } = argumentsAgain(task, result);
+  const { given, lost } = argumentsAgain(task, result, endpoints);
   return { form: formOf(given), lost };
 }

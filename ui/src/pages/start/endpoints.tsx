@@ -1,10 +1,9 @@
-// Which model is asked: a table of the kinds of endpoints that this server knows.
-import { useEffect, useId, useState } from "preact/hooks";
-import { ApiError, post } from "../../api/client";
-import type { EndpointCheck, EndpointView } from "../../api/types";
-import { seconds } from "../../format";
-import { Spinner } from "../../ui/parts";
-import { AgentText, visible } from "../../ui/text";
+// Which model is asked, and where.
+import { useId } from "preact/hooks";
+import type { EndpointView } from "../../api/types";
+import { AgentText } from "../../ui/text";
+import { chosenQuestion, useChecks } from "./checks";
+import { EndpointTable } from "./endpoint-table";
 import { ChoiceField, TextField, type FormProps } from "./fields";
 import { OWN_URL } from "./form";
 
@@ -14,88 +13,48 @@ interface Props extends FormProps {
   setApiKey: (key: string) => void;
 }
 
-type Checks = Record<string, EndpointCheck | "asked">;
-
 export function EndpointFields(props: Props) {
-  const { endpoints, form, set, apiKey, setApiKey } = props;
-  const [checks, setChecks] = useState<Checks>({});
-  /** Of what was asked last. */
-  const [failure, setFailure] = useState<EndpointCheck | null>(null);
-  const { endpoint = "", base_url = "", model = "" } = form.draft;
-  const sorted = endpoints.toSorted((a, b) => Number(b.configured) - Number(a.configured));
+  const { endpoints, form, problems, set, apiKey, setApiKey } = props;
+  const { endpoint = "", base_url = "" } = form.draft;
+  const question = chosenQuestion(form.draft, apiKey, endpoints);
+  const checker = useChecks(endpoints, question);
   const chosen = endpoints.find(({ kind }) => kind === endpoint);
-  const check = async (kind: string, isChosen: boolean) => {
-    setChecks((old) => ({ ...old, [kind]: "asked" }));
-    const typed = isChosen ? { base_url, api_key: apiKey, model } : {};
-    const given = Object.entries(typed).filter(([, value]) => value.trim());
-    let found: EndpointCheck;
-    try {
-      const path = `v1/endpoints/${encodeURIComponent(kind)}/check`;
-      found = await post<EndpointCheck>(path, Object.fromEntries(given));
-    } catch (error) {
-      const message = error instanceof ApiError ? error.message : String(error);
-      found = { kind, reachable: false, error: message, models: [], seconds: 0 };
-    }
-    setChecks((old) => ({ ...old, [kind]: found }));
-    setFailure(found.reachable ? null : found);
-  };
-  // The chosen one is asked by itself, once it can be.
-  const canAsk = chosen && endpoint !== "scripted" && (chosen.configured || base_url !== "");
-  useEffect(() => {
-    if (!canAsk) return;
-    const timer = setTimeout(() => void check(endpoint, true), 600);
-    return () => clearTimeout(timer);
-  }, [endpoint, canAsk, base_url, apiKey]);
-  const found = checks[endpoint];
-  const models = found && found !== "asked" ? found.models : [];
+  const state = checker.state(question ?? { kind: endpoint });
+  const found = state === "asked" ? undefined : state;
+  const models = found?.models ?? [];
+  /** Why others do not answer, for which the table has no room. */
+  const failures = endpoints.flatMap(({ kind }) => {
+    const other = kind === endpoint ? undefined : checker.state({ kind });
+    return other && other !== "asked" && !other.reachable ? [other] : [];
+  });
   const listId = useId();
   return (
     <>
-      <div class="endpoints-box" tabIndex={0} role="region" aria-label="Endpoints">
-        <table class="endpoints">
-          <thead>
-            <tr>
-              <th class="w-kind">Endpoint</th>
-              <th class="w-state">Set up</th>
-              <th>URL</th>
-              <th>Model</th>
-              <th>Variables of the server</th>
-              <th class="w-check">Reachable</th>
-            </tr>
-          </thead>
-          <tbody>
-            {sorted.map((it) => (
-              <EndpointRow
-                key={it.kind}
-                endpoint={it}
-                isChosen={it.kind === endpoint}
-                choose={() => set("endpoint", it.kind)}
-                state={checks[it.kind]}
-                check={() => void check(it.kind, it.kind === endpoint)}
-              />
-            ))}
-            <tr class={endpoint === OWN_URL ? "chosen" : ""}>
-              <td>
-                <label class="radio">
-                  <input
-                    type="radio"
-                    name="endpoint"
-                    checked={endpoint === OWN_URL}
-                    onChange={() => set("endpoint", OWN_URL)}
-                  />
-                  another URL
-                </label>
-              </td>
-              <td colSpan={5} class="muted">
-                Anything that speaks chat completions, or Anthropic's messages.
-              </td>
-            </tr>
-          </tbody>
-        </table>
-      </div>
-      {failure && (
+      <EndpointTable
+        endpoints={endpoints}
+        chosen={endpoint}
+        choose={(kind) => set("endpoint", kind)}
+        checker={checker}
+        question={question}
+      />
+      {failures.length > 0 && (
+        <ul class="muted small">
+          {failures.map(({ kind, error }) => (
+            <li key={kind}>
+              {kind}: <AgentText text={error ?? "no answer"} />
+            </li>
+          ))}
+        </ul>
+      )}
+      {problems.endpoint && (
+        <p class="problem" role="alert">
+          {problems.endpoint}
+        </p>
+      )}
+      {found && !found.reachable && (
         <p class="notice bad" role="status">
-          <strong>{failure.kind}:</strong> <AgentText text={failure.error ?? "no answer"} />
+          <strong>{chosen ? endpoint : "The URL"}:</strong>{" "}
+          <AgentText text={found.error ?? "no answer"} />
         </p>
       )}
       {endpoint === "scripted" ? (
@@ -125,7 +84,13 @@ export function EndpointFields(props: Props) {
               <option key={name} value={name} />
             ))}
           </datalist>
-          <KeyField endpoint={chosen} apiKey={apiKey} setApiKey={setApiKey} />
+          <KeyField
+            {...props}
+            isElsewhere={endpoint === OWN_URL || base_url.trim() !== ""}
+            hasKey={chosen?.has_key ?? false}
+            apiKey={apiKey}
+            setApiKey={setApiKey}
+          />
           {endpoint === OWN_URL && (
             <ChoiceField
               {...props}
@@ -143,14 +108,23 @@ export function EndpointFields(props: Props) {
   );
 }
 
-interface KeyProps {
-  endpoint: EndpointView | undefined;
+interface KeyProps extends FormProps {
+  /** A URL is typed. */
+  isElsewhere: boolean;
+  /** Whether the server has a key of its own for it. */
+  hasKey: boolean;
   apiKey: string;
   setApiKey: (key: string) => void;
 }
 
-function KeyField({ endpoint, apiKey, setApiKey }: KeyProps) {
+function keyHint({ isElsewhere, hasKey }: KeyProps): string {
+  if (isElsewhere) return "The server's own key is not sent to a URL that is typed here.";
+  return hasKey ? "Empty: the server's own." : "The server has none for this endpoint.";
+}
+
+function KeyField(props: KeyProps) {
   const id = useId();
+  const problem = props.problems.api_key;
   return (
     <div class="field">
       <label for={id}>API key</label>
@@ -158,86 +132,19 @@ function KeyField({ endpoint, apiKey, setApiKey }: KeyProps) {
         id={id}
         type="password"
         autocomplete="off"
-        value={apiKey}
+        value={props.apiKey}
+        aria-invalid={problem ? "true" : undefined}
         aria-describedby={`${id}-about`}
-        onInput={(event) => setApiKey(event.currentTarget.value)}
+        onInput={(event) => props.setApiKey(event.currentTarget.value)}
       />
+      {problem && (
+        <span class="problem" role="alert">
+          {problem}
+        </span>
+      )}
       <span class="hint" id={`${id}-about`}>
-        {endpoint?.has_key ? "Empty: the server's own." : "Empty: the server's, and it has none."}{" "}
-        Kept neither here nor in records.
+        {keyHint(props)} Kept neither here nor in records.
       </span>
     </div>
-  );
-}
-
-interface RowProps {
-  endpoint: EndpointView;
-  isChosen: boolean;
-  choose: () => void;
-  state: EndpointCheck | "asked" | undefined;
-  check: () => void;
-}
-
-function EndpointRow({ endpoint, isChosen, choose, state, check }: RowProps) {
-  const { kind, configured, variables, default_base_url, model, has_key } = endpoint;
-  const names = [variables.base_url, variables.api_key, variables.model].flatMap((it) => it ?? []);
-  return (
-    <tr class={isChosen ? "chosen" : ""} onClick={choose}>
-      <td>
-        <label class="radio">
-          <input type="radio" name="endpoint" checked={isChosen} onChange={choose} />
-          {kind}
-        </label>
-      </td>
-      <td>
-        <span class={configured ? "badge good" : "badge"}>{configured ? "yes" : "no"}</span>
-        {has_key && <span class="muted small nowrap"> · key</span>}
-      </td>
-      <td title={default_base_url ?? undefined}>
-        {default_base_url ? <AgentText text={default_base_url} /> : <span class="muted">–</span>}
-      </td>
-      <td title={model ? visible(model) : undefined}>
-        {model ? <AgentText text={model} /> : <span class="muted">–</span>}
-      </td>
-      <td class="mono variables" title={names.join(" ")}>
-        {names.join(" ") || "–"}
-      </td>
-      <td>
-        {kind === "scripted" ? (
-          <span class="muted">built in</span>
-        ) : (
-          <Reachable state={state} kind={kind} check={check} />
-        )}
-      </td>
-    </tr>
-  );
-}
-
-function Reachable({ state, kind, check }: Pick<RowProps, "state" | "check"> & { kind: string }) {
-  if (state === "asked") return <Spinner label={`Asking ${kind}`} />;
-  return (
-    <span class="reachable">
-      {state?.reachable && (
-        <span class="badge good" title={`${state.models.length} models`}>
-          in {seconds(state.seconds)}
-        </span>
-      )}
-      {state && !state.reachable && (
-        <span class="badge bad" title={visible(state.error ?? "")}>
-          no
-        </span>
-      )}
-      <button
-        type="button"
-        class="small"
-        aria-label={`Check ${kind}`}
-        onClick={(click) => {
-          click.stopPropagation();
-          check();
-        }}
-      >
-        Check
-      </button>
-    </span>
   );
 }

@@ -76,6 +76,15 @@ export interface Form {
 /** The endpoint that is none of the server's: a URL is given. */
 export const OWN_URL = "url";
 
+/** Agents of Rollcage's own that ask no model: one does nothing, the other plays the task's solution. */
+const WITHOUT_MODEL = ["nop", "oracle"];
+
+export const asksModel = ({ agent }: Draft) => !WITHOUT_MODEL.includes(agent ?? "");
+
+/** Whether the form's commands are played: in the model's place, or by the agent that does nothing else. */
+export const playsSolution = (draft: Draft) =>
+  draft.agent === "oracle" || (asksModel(draft) && draft.endpoint === "scripted");
+
 const lines = (text: string) =>
   text
     .split("\n")
@@ -98,26 +107,38 @@ function valueOf(rule: Rule, text: string): unknown {
 
 /** Fields that a task of the server's brings with it. */
 const TASKS_OWN: RuleName[] = ["task_id", "instruction", "setup", "verify", "test_script"];
+/** Fields that say which model is asked. */
+const OF_MODEL: RuleName[] = ["base_url", "dialect", "model"];
+
+/** Whether a field, or an argument without one, counts for what is chosen now. */
+export function isSent(name: string, draft: Draft): boolean {
+  const isOneOf = (names: string[]) => names.includes(name);
+  if (draft.source === "listed" && isOneOf(TASKS_OWN)) return false;
+  if (!asksModel(draft) && isOneOf(OF_MODEL)) return false;
+  if (name === "dialect") return draft.endpoint === OWN_URL;
+  if (name === "base_url") return draft.endpoint !== "scripted";
+  return true;
+}
 
 /** The arguments that a form means. */
 export function argumentsOf({ draft, extra }: Form, apiKey: string): Arguments {
   const isListed = draft.source === "listed";
-  const given: Arguments = structuredClone(extra);
+  const kept = Object.entries(extra).filter(([name]) => isSent(name, draft));
+  const given: Arguments = structuredClone(Object.fromEntries(kept));
   if (isListed) given.task = draft.split ? { id: draft.task, split: draft.split } : draft.task;
   for (const [name, rule] of Object.entries(RULES) as [RuleName, Rule][]) {
     const text = draft[name] ?? "";
-    if (!text.trim() || (isListed && TASKS_OWN.includes(name))) continue;
-    if (name === "solution" && draft.endpoint !== "scripted") continue;
-    if ((name === "base_url" || name === "dialect") && draft.endpoint === "scripted") continue;
-    if (name === "dialect" && draft.endpoint !== OWN_URL) continue;
+    if (!text.trim() || !isSent(name, draft)) continue;
+    if (name === "solution" && !playsSolution(draft)) continue;
     const [first, second] = rule.path;
     if (second === undefined) given[first] = valueOf(rule, text);
     else given[first] = { ...(given[first] as Arguments), [second]: valueOf(rule, text) };
   }
   if (draft.agent) given.agent = draft.version ? `${draft.agent}@${draft.version}` : draft.agent;
-  if (draft.endpoint && draft.endpoint !== OWN_URL) given.endpoint = draft.endpoint;
   if (draft.disable_thinking) given.disable_thinking = draft.disable_thinking === "on";
-  if (draft.patch === "on") given.patch = true;
+  if (draft.patch) given.patch = draft.patch === "on";
+  if (!asksModel(draft)) return given;
+  if (draft.endpoint && draft.endpoint !== OWN_URL) given.endpoint = draft.endpoint;
   if (apiKey && draft.endpoint !== "scripted") given.api_key = apiKey;
   return given;
 }
@@ -126,16 +147,21 @@ export interface Context {
   countMax: number;
   /** Whether the chosen task of the server's brings its own solution. */
   hasSolution: boolean;
+  /** Whether a key is typed, which no draft holds. */
+  hasKey: boolean;
+  /** What the server has to choose from, once it is known. */
+  endpoints: string[] | null;
+  agents: string[] | null;
 }
 
-export type Problems = Partial<Record<FieldName, string>>;
+export type Problems = Partial<Record<FieldName | "api_key", string>>;
 
 /** What cannot be right, beside the field that it is about. The server checks the rest. */
 export function problemsOf({ draft, extra }: Form, context: Context): Problems {
   const problems: Problems = {};
   for (const [name, rule] of Object.entries(RULES) as [RuleName, Rule][]) {
     const text = draft[name]?.trim();
-    const problem = text ? problemOf(rule, text) : null;
+    const problem = text && isSent(name, draft) ? problemOf(rule, text) : null;
     if (problem) problems[name] = problem;
   }
   const isListed = draft.source === "listed";
@@ -144,17 +170,32 @@ export function problemsOf({ draft, extra }: Form, context: Context): Problems {
     problems.instruction = "Say what the agent shall do.";
   if (draft.n && Number(draft.n) > context.countMax)
     problems.n = `This server takes ${context.countMax} at most.`;
-  if (draft.base_url && !/^https?:\/\/./.test(draft.base_url.trim()))
-    problems.base_url = "Start it with http:// or https://.";
-  if (draft.endpoint === OWN_URL) {
-    if (!draft.base_url?.trim()) problems.base_url = "Give the endpoint's URL.";
-    if (!draft.model?.trim()) problems.model = "Name the model.";
-  }
+  const { agents } = context;
+  if (draft.agent && agents && !agents.includes(draft.agent))
+    problems.agent = `This server has no agent \u201c${draft.agent}\u201d. Choose another.`;
+  if (!asksModel(draft)) return problems;
   const isPlayed = draft.solution?.trim() || extra.solution || (isListed && context.hasSolution);
   if (draft.endpoint === "scripted" && !isPlayed)
     problems.solution = "Say which commands the script plays in the model's place.";
+  return { ...problems, ...modelProblems(draft, context) };
+}
+
+function modelProblems(draft: Draft, { hasKey, endpoints }: Context): Problems {
+  const { endpoint, base_url = "", model = "" } = draft;
+  const problems: Problems = {};
+  if (endpoint === "scripted") return problems;
+  if (base_url.trim() && !isUrl(base_url)) problems.base_url = "Start it with http:// or https://.";
+  if (endpoint === OWN_URL) {
+    if (!base_url.trim()) problems.base_url = "Give the endpoint's URL.";
+    if (!model.trim()) problems.model = "Name the model.";
+    if (!hasKey) problems.api_key = "Give a key. Any text will do where none is needed.";
+  } else if (endpoint && endpoints && !endpoints.includes(endpoint)) {
+    problems.endpoint = `This server has no endpoint \u201c${endpoint}\u201d. Choose another.`;
+  }
   return problems;
 }
+
+export const isUrl = (text: string) => /^https?:\/\/./.test(text.trim());
 
 function problemOf(rule: Rule, text: string): string | null {
   if (rule.kind === "map") {

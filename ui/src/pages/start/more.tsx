@@ -1,7 +1,8 @@
 // What is rarely changed, with the defaults that hold.
 import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
 import { ChoiceField, LongField, NumberField, TextField, type FormProps } from "./fields";
-import type { FieldName } from "./form";
+import { isSent, type FieldName } from "./form";
 
 const GROUPS: Record<string, FieldName[]> = {
   Sampling: ["mode", "disable_thinking", "max_tokens_cap", "top_logprobs", "temperature"],
@@ -25,11 +26,16 @@ function Fold({
   problems,
   children,
 }: FormProps & { title: string; children: ComponentChildren }) {
-  const names = GROUPS[title] ?? [];
+  const box = useRef<HTMLDetailsElement>(null);
+  const names = (GROUPS[title] ?? []).filter((name) => isSent(name, form.draft));
   const changed = names.filter((name) => form.draft[name]).length;
   const isWrong = names.some((name) => problems[name]);
+  // Opened and never closed by itself: that would be under the cursor of whoever mends the value.
+  useEffect(() => {
+    if (isWrong && box.current) box.current.open = true;
+  }, [isWrong]);
   return (
-    <details class="fold" open={isWrong || undefined}>
+    <details class="fold" ref={box}>
       <summary>
         {title}
         {changed > 0 && <span class="badge info">{changed} changed</span>}
@@ -49,6 +55,7 @@ export function MoreFields(props: FormProps) {
   const isListed = props.form.draft.source === "listed";
   /** Tasks of the server may have values of their own. */
   const standard = (value: string) => (isListed ? `${value}, or the task's` : value);
+  const unsaid = (value: string) => (isListed ? "as the task says" : `default: ${value}`);
   return (
     <div class="folds">
       <Fold {...props} title="Sampling">
@@ -57,9 +64,10 @@ export function MoreFields(props: FormProps) {
             {...props}
             name="mode"
             title="Mode"
-            hint="Black box: the endpoint is asked for no tokens."
+            hint="Transparent proxy: every call is recorded with its tokens. Black box: the endpoint is asked for no tokens, and calls are no part of the result."
             choices={[
-              ["", "transparent proxy"],
+              ["", unsaid("transparent proxy")],
+              ["transparent_proxy", "transparent proxy"],
               ["black_box", "black box"],
             ]}
           />
@@ -110,25 +118,35 @@ export function MoreFields(props: FormProps) {
             title="Each command, seconds"
             placeholder={standard("120")}
           />
-          <NumberField {...props} name="calls" title="Model calls" placeholder="no limit" />
+          <NumberField
+            {...props}
+            name="calls"
+            title="Model calls"
+            placeholder={standard("no limit")}
+          />
           <NumberField
             {...props}
             name="prompt_tokens"
             title="Tokens of prompts"
-            placeholder="no limit"
+            placeholder={standard("no limit")}
           />
           <NumberField
             {...props}
             name="completion_tokens"
             title="Sampled tokens"
-            placeholder="no limit"
+            placeholder={standard("no limit")}
           />
-          <NumberField {...props} name="usd" title="US dollars" placeholder="no limit" />
+          <NumberField
+            {...props}
+            name="usd"
+            title="US dollars"
+            placeholder={standard("no limit")}
+          />
           <NumberField
             {...props}
             name="idle_s"
             title="Seconds without a call"
-            placeholder="no limit"
+            placeholder={standard("no limit")}
           />
         </div>
         <p class="hint-line">
@@ -167,18 +185,39 @@ export function MoreFields(props: FormProps) {
       </Fold>
       <Fold {...props} title="Sandbox">
         <div class="fields">
-          <NumberField {...props} name="memory_mb" title="Memory, MiB" placeholder="default" />
-          <NumberField {...props} name="cpus" title="Processors" placeholder="default" />
-          <NumberField {...props} name="pids" title="Processes" placeholder="default" />
-          <NumberField {...props} name="disk_mb" title="Disk, MiB" placeholder="default" />
-          <NumberField {...props} name="file_mb" title="One file, MiB" placeholder="default" />
+          <NumberField
+            {...props}
+            name="memory_mb"
+            title="Memory, MiB"
+            placeholder={standard("default")}
+          />
+          <NumberField
+            {...props}
+            name="cpus"
+            title="Processors"
+            placeholder={standard("default")}
+          />
+          <NumberField {...props} name="pids" title="Processes" placeholder={standard("default")} />
+          <NumberField
+            {...props}
+            name="disk_mb"
+            title="Disk, MiB"
+            placeholder={standard("default")}
+          />
+          <NumberField
+            {...props}
+            name="file_mb"
+            title="One file, MiB"
+            placeholder={standard("default")}
+          />
           <ChoiceField
             {...props}
             name="setup_user"
             title="Setup runs as"
             hint="Root needs a server that runs as root."
             choices={[
-              ["", "user"],
+              ["", unsaid("user")],
+              ["user", "user"],
               ["root", "root"],
             ]}
           />
@@ -196,14 +235,16 @@ export function MoreFields(props: FormProps) {
         </p>
       </Fold>
       <Fold {...props} title="Checks and what is kept">
-        <LongField
-          {...props}
-          name="test_script"
-          title="Test script"
-          rows={3}
-          placeholder={"pytest -q && echo 1 > /home/user/logs/verifier/reward.txt"}
-          hint="Run when the agent is dead; it writes the reward to /home/user/logs/verifier/reward.txt."
-        />
+        {!isListed && (
+          <LongField
+            {...props}
+            name="test_script"
+            title="Test script"
+            rows={3}
+            placeholder={"pytest -q && echo 1 > /home/user/logs/verifier/reward.txt"}
+            hint="Run when the agent is dead; it writes the reward to /home/user/logs/verifier/reward.txt."
+          />
+        )}
         <div class="fields two">
           <LongField
             {...props}
@@ -226,9 +267,11 @@ export function MoreFields(props: FormProps) {
             {...props}
             name="patch"
             title="Patch of the work directory"
+            hint="What the agent changed there, as workdir.patch with the record."
             choices={[
-              ["", "as the task says"],
+              ["", unsaid("leave it out")],
               ["on", "keep it"],
+              ["off", "leave it out"],
             ]}
           />
         </div>

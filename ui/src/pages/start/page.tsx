@@ -14,7 +14,7 @@ import { CommandLineText } from "./command";
 import { useDraft } from "./draft";
 import { EndpointFields } from "./endpoints";
 import { NumberField, type FormProps } from "./fields";
-import { argumentsOf, problemsOf, type FieldName, type Problems } from "./form";
+import { argumentsOf, asksModel, isSent, problemsOf, type FieldName, type Problems } from "./form";
 import { MoreFields } from "./more";
 import { TaskFields, useTasks } from "./task";
 
@@ -37,12 +37,21 @@ export default function StartPage({ query }: PageProps) {
     const best = ready.find(({ kind }) => kind !== "scripted") ?? ready[0];
     set("endpoint", best?.kind ?? "scripted");
   }, [endpoints.data, form.draft.endpoint]);
-  const chosenTask = tasks.data?.tasks.find(({ id }) => id === form.draft.task);
+  const { task, split } = form.draft;
+  const chosenTask = tasks.data?.tasks.find(
+    (it) => it.id === task && (!split || it.split === split),
+  );
   const all = problemsOf(form, {
     countMax: server.data?.count_max ?? 1000,
     hasSolution: chosenTask?.has_solution ?? false,
+    hasKey: apiKey !== "",
+    endpoints: endpoints.data?.endpoints.map(({ kind }) => kind) ?? null,
+    agents: agents.data?.agents.flatMap(({ name, aliases }) => [name, ...aliases]) ?? null,
   });
-  const seen = Object.entries(all).filter(([name]) => isTried || touched.has(name as FieldName));
+  /** Nobody can leave a field that names something which is not there: it was filled in by an earlier rollout. */
+  const isSeen = (name: string) =>
+    isTried || name === "endpoint" || name === "agent" || touched.has(name as FieldName);
+  const seen = Object.entries(all).filter(([name]) => isSeen(name));
   const props: FormProps = {
     form,
     set,
@@ -56,8 +65,8 @@ export default function StartPage({ query }: PageProps) {
     setRefusal(null);
     const [first] = Object.keys(all);
     if (first) {
-      // Once the fold that holds it is open.
-      setTimeout(() => document.querySelector<HTMLElement>("[aria-invalid]")?.focus());
+      // Once it is drawn.
+      setTimeout(showProblem);
       return;
     }
     setStarting(true);
@@ -94,7 +103,14 @@ export default function StartPage({ query }: PageProps) {
           <Panel title="Model">
             <div class="stack">
               <Problem error={endpoints.error} retry={endpoints.reload} />
-              {endpoints.data && (
+              {!asksModel(form.draft) && (
+                <p class="hint-line">
+                  {form.draft.agent === "oracle"
+                    ? "The agent oracle asks no model: it plays the task's solution."
+                    : "The agent nop asks no model: it does nothing."}
+                </p>
+              )}
+              {endpoints.data && asksModel(form.draft) && (
                 <EndpointFields
                   {...props}
                   endpoints={endpoints.data.endpoints}
@@ -153,6 +169,15 @@ export default function StartPage({ query }: PageProps) {
   );
 }
 
+/** Brings the first thing that is wrong into view. */
+function showProblem() {
+  const at = document.querySelector<HTMLElement>("[aria-invalid], .start .problem[role=alert]");
+  const fold = at?.closest("details");
+  if (fold) fold.open = true;
+  at?.focus();
+  at?.scrollIntoView({ block: "nearest" });
+}
+
 interface ExtrasProps {
   form: FormProps["form"];
   replace: (form: FormProps["form"]) => void;
@@ -160,7 +185,7 @@ interface ExtrasProps {
 
 /** Arguments without a field here, which are sent all the same. */
 function Extras({ form, replace }: ExtrasProps) {
-  const names = Object.keys(form.extra);
+  const names = Object.keys(form.extra).filter((name) => isSent(name, form.draft));
   if (names.length === 0) return null;
   const without = (name: string) => {
     const { [name]: _, ...extra } = form.extra;

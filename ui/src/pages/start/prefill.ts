@@ -1,5 +1,5 @@
 // A form from the arguments of a preset, or from a rollout that shall run again.
-import type { RolloutResult, Task } from "../../api/types";
+import type { EndpointView, RolloutResult, Task } from "../../api/types";
 import { OWN_URL, RULES, type Arguments, type Draft, type Form, type RuleName } from "./form";
 
 type Rule = (typeof RULES)[RuleName];
@@ -49,7 +49,7 @@ export function formOf(given: Arguments): Form {
   delete extra.endpoint;
   if (typeof extra.disable_thinking === "boolean")
     draft.disable_thinking = extra.disable_thinking ? "on" : "off";
-  if (extra.patch === true) draft.patch = "on";
+  if (typeof extra.patch === "boolean") draft.patch = extra.patch ? "on" : "off";
   const task = typeof extra.task === "object" ? (extra.task as Arguments | null) : null;
   const id = task?.id ?? extra.task;
   if (typeof id === "string") {
@@ -63,12 +63,15 @@ export function formOf(given: Arguments): Form {
   return { draft, extra };
 }
 
+type Earlier = Pick<RolloutResult, "agent" | "endpoint" | "labels" | "driver">;
+
 /** The arguments that run a task of a record again; what cannot be sent again is told in `lost`. */
 export function argumentsAgain(
   task: Task,
-  result: Pick<RolloutResult, "agent" | "endpoint" | "labels" | "driver">,
+  result: Earlier,
+  endpoints: EndpointView[],
 ): { given: Arguments; lost: string[] } {
-  const { id, agent, upload, mcp, agent_timeout_s, command_timeout_s, mode, ...same } = task;
+  const { id, agent, upload, mcp, agent_timeout_s, command_timeout_s, mode, patch, ...same } = task;
   const given: Arguments = { ...same, task_id: id, mcp, labels: result.labels };
   given.agent_options = Object.fromEntries(
     Object.entries(agent ?? {}).filter(([, value]) => !isNothing(value)),
@@ -76,15 +79,11 @@ export function argumentsAgain(
   if (agent_timeout_s !== null && agent_timeout_s !== 600) given.agent_timeout_s = agent_timeout_s;
   if (command_timeout_s !== 120) given.command_timeout_s = command_timeout_s;
   if (mode !== "transparent_proxy") given.mode = mode;
+  if (patch) given.patch = true;
   if (given.setup_user === "user") delete given.setup_user;
-  given.agent = result.agent.name;
+  given.agent = agentAgain(result.agent);
   given.driver = result.driver;
-  given.endpoint = result.endpoint.kind;
-  if (result.endpoint.kind !== "scripted") {
-    given.model = result.endpoint.model;
-    delete given.solution;
-  }
-  const lost: string[] = [];
+  const lost = takeModel(given, result.endpoint, endpoints);
   if (!isNothing(upload)) lost.push("uploads (a page cannot send them)");
   if (Object.values(mcp ?? {}).some((server) => !isNothing(server.headers))) {
     lost.push("headers of MCP servers (they are secret)");
@@ -92,4 +91,37 @@ export function argumentsAgain(
     given.mcp = Object.fromEntries(bare);
   }
   return { given, lost };
+}
+
+/** Agents that are part of the program have no version to choose. */
+const agentAgain = ({ name, version }: Earlier["agent"]) =>
+  version && version !== "local" ? `${name}@${version}` : name;
+
+/** Adds which model is asked; returns what the record does not tell of that. */
+function takeModel(
+  given: Arguments,
+  { kind, base_url, model }: Earlier["endpoint"],
+  endpoints: EndpointView[],
+): string[] {
+  // Its agent asks no model. The solution stays: one of these agents plays it.
+  if (kind === "none") return [];
+  if (kind === "scripted") {
+    given.endpoint = kind;
+    return [];
+  }
+  delete given.solution;
+  given.model = model;
+  const lost = ["sampling settings such as the temperature (records do not have them)"];
+  if (kind === "custom") {
+    given.base_url = base_url;
+    lost.push("the API key", "what the URL speaks (chat completions are assumed)");
+    return lost;
+  }
+  given.endpoint = kind;
+  const known = endpoints.find((endpoint) => endpoint.kind === kind);
+  // The address of a server that Rollcage starts itself is nobody's choice.
+  const hasChoice = known && known.variables.base_url.length > 0;
+  if (hasChoice && known.default_base_url !== base_url)
+    lost.push(`the URL ${base_url} (the one that the server has for ${kind} is used)`);
+  return lost;
 }

@@ -7,6 +7,7 @@ import { Problem } from "../../ui/parts";
 import { AgentText } from "../../ui/text";
 import { VirtualList } from "../../ui/virtual";
 import { LongField, TextField, type FormProps } from "./fields";
+import { playsSolution } from "./form";
 
 /** More than this is found by the API, not by scrolling. */
 const TASKS_MAX = 5000;
@@ -32,11 +33,11 @@ export function TaskFields(props: FormProps & { tasks: ReturnType<typeof useTask
       )}
       <Problem error={tasks.error} retry={tasks.reload} />
       {isListed ? <TaskPicker {...props} list={tasks.data} /> : <OwnTask {...props} />}
-      {form.draft.endpoint === "scripted" && (
+      {playsSolution(form.draft) && (
         <LongField
           {...props}
           name="solution"
-          title="What the script plays, one command per line"
+          title={`What the ${form.draft.agent === "oracle" ? "agent" : "script"} plays, one command per line`}
           rows={3}
           placeholder={"echo hello > hello.txt"}
           hint={
