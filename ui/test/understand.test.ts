@@ -1,6 +1,7 @@
 // What the tabs about turns, tokens and graph compute.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { ApiError } from "../src/api/client";
 import type { GraphEdge, GraphNode } from "../src/api/types";
 import { blockOf, blocks, isSpecial } from "../src/pages/rollout/understand/blocks";
 import { indented } from "../src/pages/rollout/understand/json";
@@ -185,6 +186,29 @@ test("pages are asked for once, kept while they are read again, and can fail", a
   assert.equal(cache.at(0), 0);
   assert.match(cache.error!.message, /gone/);
   assert.ok(changes > 0);
+});
+
+test("a page that the server was away for is loaded again by itself", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  let isAway = true;
+  const cache = new PageCache<number>(
+    2,
+    async () => {
+      if (isAway) throw new ApiError(0, "unreachable", "away");
+      return { items: [7], total: 1 };
+    },
+    () => undefined,
+  );
+  const settled = async () => {
+    for (let step = 0; step < 5; step += 1) await Promise.resolve();
+  };
+  cache.need(0, 0);
+  await settled();
+  assert.equal(cache.error?.code, "unreachable");
+  isAway = false;
+  t.mock.timers.tick(2000);
+  await settled();
+  assert.deepEqual([cache.at(0), cache.error], [7, null]);
 });
 
 test("long texts are folded at a line, short ones are not", () => {

@@ -21,8 +21,11 @@ export function TurnView({ id, turn, total }: { id: string; turn: number; total:
     (abort) => get<TurnDetail>(`v1/rollouts/${id}/turns/${turn}`, { messages }, abort),
     [id, turn, isWhole],
   );
-  // A call without an answer gets one.
-  useGrowth(id, () => detail.data?.role === "pending" && detail.reload());
+  // It may have been answered, and what later turns do changes an earlier one's role. All of a long conversation is read
+  // again only for its answer.
+  useGrowth(id, () => {
+    if (!isWhole || detail.data?.role === "pending") detail.reload();
+  });
   const it = detail.data;
   return (
     <section class="panel turn-view" aria-label={`Turn ${turn}`}>

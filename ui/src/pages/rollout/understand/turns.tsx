@@ -39,7 +39,7 @@ export default function Turns({ id, query }: { id: string; query: URLSearchParam
     return true;
   });
   if (turns.total === null && turns.error)
-    return <Problem error={turns.error} retry={() => turns.need(0, 0)} />;
+    return <Problem error={turns.error} retry={turns.retry} />;
   if (turns.total === null)
     return (
       <Empty>
@@ -78,6 +78,7 @@ export default function Turns({ id, query }: { id: string; query: URLSearchParam
             )}
           />
         </div>
+        <Problem error={turns.error} retry={turns.retry} />
         <footer class="small muted row spread">
           <span>
             {total.toLocaleString("en")} {total === 1 ? "call" : "calls"}
