@@ -12,12 +12,12 @@ import { useTask } from "./use-task";
 const OUTPUT_LINES = 30;
 
 export function CommandsTab({ rollout }: TabProps) {
-  const { result, live, clockAhead } = rollout;
+  const { result, progress, live, clockAhead } = rollout;
   const { task } = useTask(rollout);
   const now = useNow(!result) + clockAhead;
   const of = (phase: "setup" | "verify") => {
     const planned = task?.[phase] ?? [];
-    if (!result) return liveCommands(live.commands, phase, planned);
+    if (!result) return liveCommands(live, progress, phase, planned);
     const results: CommandResult[] =
       phase === "setup" ? result.setup_results : result.verify_results;
     return endedCommands(results, planned);
@@ -30,6 +30,7 @@ export function CommandsTab({ rollout }: TabProps) {
         commands={of("setup")}
         now={now}
         isRunning={!result}
+        hasTask={task !== null}
       />
       <Commands
         title="Verify"
@@ -37,6 +38,7 @@ export function CommandsTab({ rollout }: TabProps) {
         commands={of("verify")}
         now={now}
         isRunning={!result}
+        hasTask={task !== null}
       />
     </div>
   );
@@ -48,10 +50,12 @@ interface Props {
   commands: Command[];
   now: number;
   isRunning: boolean;
+  hasTask: boolean;
 }
 
-function Commands({ title, about, commands, now, isRunning }: Props) {
+function Commands({ title, about, commands, now, isRunning, hasTask }: Props) {
   const passed = commands.filter((it) => it.exitCode === 0).length;
+  const ended = commands.filter((it) => it.state === "ended").length;
   const name = (
     <>
       {title} <span class="muted small plain-weight">{about}</span>
@@ -60,13 +64,15 @@ function Commands({ title, about, commands, now, isRunning }: Props) {
   const tally =
     commands.length > 0 ? (
       <span class="muted small number">
-        {passed} of {commands.length} exited with 0
+        {isRunning && ended < commands.length
+          ? `${ended} of ${commands.length} ended`
+          : `${passed} of ${commands.length} exited with 0`}
       </span>
     ) : null;
   return (
     <Panel title={name} actions={tally} flush>
       {commands.length === 0 ? (
-        <Empty>{isRunning ? "None yet." : "The task has none."}</Empty>
+        <Empty>{isRunning && !hasTask ? "The task is not read yet." : "The task has none."}</Empty>
       ) : (
         <ol class="commands">
           {commands.map((command, place) => (
@@ -128,7 +134,14 @@ function Exit({ command: { state, exitCode, isTimedOut } }: { command: Command }
         <Spinner /> runs
       </span>
     );
-  if (state === "waiting") return <span class="badge">not run</span>;
+  if (state === "waiting") return <span class="badge">to come</span>;
+  if (state === "not run") return <span class="badge">not run</span>;
+  if (state === "unknown")
+    return (
+      <span class="badge" title="It is told at the end of the rollout">
+        not known yet
+      </span>
+    );
   if (isTimedOut) return <span class="badge bad">timed out</span>;
   return <span class={`badge ${exitCode === 0 ? "good" : "bad"}`}>exit {exitCode}</span>;
 }

@@ -66,7 +66,7 @@ function Now({ rollout }: { rollout: Rollout }) {
       {streamed ? (
         <StreamedView streamed={streamed} />
       ) : last ? (
-        <SpokenView call={last} />
+        <SpokenView call={last} live={live} />
       ) : (
         <Empty>What the model says appears here as it is said.</Empty>
       )}

@@ -6,7 +6,7 @@ import { link } from "../../../router";
 import { Spinner } from "../../../ui/parts";
 import { AgentText } from "../../../ui/text";
 import { Fold, FoldedText } from "../folded";
-import type { SpokenCall, Streamed } from "../live";
+import { type Live, outputOf, type SpokenCall, type Streamed } from "../live";
 import { Tool } from "./tool";
 import { firstLine } from "./tool-view";
 
@@ -52,12 +52,13 @@ interface EntryProps {
   conversation: number | null;
   /** Unix seconds, from which times are counted. */
   startedAt: number | null;
-  isRunning: boolean;
+  /** While it runs. */
+  live: Live | null;
   isChosen: boolean;
 }
 
 export function EntryView(props: EntryProps) {
-  const { rollout, entry, conversation, startedAt, isRunning, isChosen } = props;
+  const { rollout, entry, conversation, startedAt, live, isChosen } = props;
   const name = `${conversation ?? "own"}-${entry.entry}`;
   const place = { entry: entry.entry, conversation };
   return (
@@ -105,8 +106,8 @@ export function EntryView(props: EntryProps) {
           name={`${name}-${at}`}
           tool={call.name}
           args={call.arguments}
-          result={call.result}
-          isWaiting={isRunning}
+          result={call.result ?? (live && outputOf(live, call.id))}
+          isWaiting={live !== null}
         />
       ))}
       {entry.attachments > 0 && (
@@ -171,7 +172,7 @@ function Preview({ what, text }: { what: string; text: string }) {
 }
 
 /** What a model said a moment ago: its place in the conversation is not known yet. */
-export function SpokenView({ call }: { call: SpokenCall }) {
+export function SpokenView({ call, live }: { call: SpokenCall; live: Live }) {
   const name = `call-${call.number}`;
   const isRefused = call.status !== null && call.status >= 400;
   return (
@@ -189,7 +190,7 @@ export function SpokenView({ call }: { call: SpokenCall }) {
           name={`${name}-${at}`}
           tool={tool.name}
           args={tool.arguments}
-          result={null}
+          result={outputOf(live, tool.id)}
           isWaiting
         />
       ))}

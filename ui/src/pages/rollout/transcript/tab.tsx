@@ -48,13 +48,13 @@ export function TranscriptTab({ rollout, query }: { rollout: Rollout; query: URL
           entry={entry}
           conversation={conversation}
           startedAt={startedAt}
-          isRunning={isRunning}
+          live={isRunning ? live : null}
           isChosen={place === chosen}
         />
       );
     if (place < total) return <div class="entry-waiting muted">Loading…</div>;
     const call = spoken[place - total];
-    if (call) return <SpokenView call={call} />;
+    if (call) return <SpokenView call={call} live={live} />;
     return streamed ? <StreamedView streamed={streamed} /> : null;
   };
 
