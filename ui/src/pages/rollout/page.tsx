@@ -22,25 +22,18 @@ export interface TabProps {
   query: URLSearchParams;
 }
 
-type Understand = ComponentType<{ id: string; query: URLSearchParams }>;
-
-/** Tabs that read what they show themselves. */
-function own(Part: Understand): ComponentType<TabProps> {
-  return ({ rollout, query }) => <Part id={rollout.id} query={query} />;
-}
-
 const TABS: [string, string, ComponentType<TabProps>][] = [
   ["overview", "Overview", OverviewTab],
   ["transcript", "Transcript", TranscriptTab],
-  ["turns", "Turns", own(lazy(() => import("./understand/turns")))],
-  ["tokens", "Tokens", own(lazy(() => import("./understand/tokens")))],
-  ["graph", "Graph", own(lazy(() => import("./understand/graph")))],
+  ["turns", "Turns", lazy(() => import("./understand/turns"))],
+  ["tokens", "Tokens", lazy(() => import("./understand/tokens"))],
+  ["graph", "Graph", lazy(() => import("./understand/graph"))],
   ["commands", "Commands", CommandsTab],
   ["files", "Files", FilesTab],
   ["network", "Network", NetworkTab],
   ["resources", "Resources", ResourcesTab],
   ["log", "Log", LogTab],
-  ["export", "Export", own(lazy(() => import("./understand/export")))],
+  ["export", "Export", lazy(() => import("./understand/export"))],
 ];
 
 /** How much each tab has, where that is known without loading it. */

@@ -8,6 +8,7 @@ import { visible } from "../../../ui/text";
 import { VirtualList } from "../../../ui/virtual";
 import { Opened } from "../folded";
 import { unsaid } from "../live";
+import { noTurns } from "../no-turns";
 import type { Rollout } from "../use-rollout";
 import { EntryView, SpokenView, StreamedView } from "./entry";
 import { MessageBox } from "./message-box";
@@ -92,7 +93,11 @@ export function TranscriptTab({ rollout, query }: { rollout: Rollout; query: URL
         </header>
         <Problem error={transcript.error} />
         {count === 0 ? (
-          <Empty>{nothing(transcript.isLoaded, rollout)}</Empty>
+          <Empty>
+            {transcript.isLoaded || progress?.status === "queued"
+              ? noTurns(rollout, "What is said appears here as it is said.")
+              : "Loading…"}
+          </Empty>
         ) : (
           <VirtualList
             key={conversation}
@@ -114,17 +119,6 @@ export function TranscriptTab({ rollout, query }: { rollout: Rollout; query: URL
       </section>
     </Opened.Provider>
   );
-}
-
-function nothing(isLoaded: boolean, { result, progress }: Rollout): string {
-  if (progress?.status === "queued")
-    return "The rollout waits for a free slot. What is said appears here as it is said.";
-  if (!isLoaded) return "Loading…";
-  if (result?.mode === "black_box")
-    return "The model calls of a black-box rollout are not captured; the log has what the agent printed.";
-  return result
-    ? "No model call was made."
-    : "No model call has been made yet. What is said appears here as it is said.";
 }
 
 function number(text: string | null): number | null {

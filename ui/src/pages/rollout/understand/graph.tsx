@@ -8,6 +8,8 @@ import { Empty, Problem, Spinner } from "../../../ui/parts";
 import "../../../styles/understand.css";
 import { GraphList } from "./graph-list";
 import { GraphView } from "./graph-view";
+import { noTurns } from "../no-turns";
+import type { TabProps } from "../page";
 import { numberParam, useIsNarrow } from "./place";
 import { picture, SEGMENTS_MAX } from "./layout";
 import { useGrowth } from "./live";
@@ -27,7 +29,8 @@ async function loadGraph(id: string, abort: AbortSignal) {
   }
 }
 
-export default function Graph({ id, query }: { id: string; query: URLSearchParams }) {
+export default function Graph({ rollout, query }: TabProps) {
+  const { id } = rollout;
   const loaded = useLoad((abort) => loadGraph(id, abort), [id]);
   const figures = useLoad(
     (abort) => get<RolloutFigures>(`v1/rollouts/${id}/figures`, {}, abort),
@@ -57,7 +60,7 @@ export default function Graph({ id, query }: { id: string; query: URLSearchParam
       </Empty>
     );
   if (loaded.data.nodes.length === 0)
-    return <Empty>No model call yet. The graph grows as the agent makes them.</Empty>;
+    return <Empty>{noTurns(rollout, "The graph grows with each turn.")}</Empty>;
   return (
     <div class="understand stack">
       <Roles figures={figures.data} />

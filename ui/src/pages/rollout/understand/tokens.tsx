@@ -7,6 +7,8 @@ import { link, setParams } from "../../../router";
 import { useKeys } from "../../../ui/keys";
 import { Empty, Problem, Spinner } from "../../../ui/parts";
 import "../../../styles/understand.css";
+import { noTurns } from "../no-turns";
+import type { TabProps } from "../page";
 import { numberParam } from "./place";
 import { useGrowth } from "./live";
 import { RoleBadge, TurnNumber } from "./parts";
@@ -14,7 +16,8 @@ import { PromptIds } from "./prompt";
 import { SampledTokens } from "./sampled-view";
 import { flawWords } from "./words";
 
-export default function Tokens({ id, query }: { id: string; query: URLSearchParams }) {
+export default function Tokens({ rollout, query }: TabProps) {
+  const { id } = rollout;
   const turn = numberParam(query, "turn") ?? 0;
   const token = numberParam(query, "token");
   const part = query.get("part") === "prompt" ? "prompt" : "sampled";
@@ -42,7 +45,7 @@ export default function Tokens({ id, query }: { id: string; query: URLSearchPara
   const it = detail.data;
   if (total === 0)
     return (
-      <Empty>No turn yet. The tokens of each turn appear here once the model has answered.</Empty>
+      <Empty>{noTurns(rollout, "The tokens of each turn appear here once it is answered.")}</Empty>
     );
   return (
     <div class="understand stack">

@@ -8,6 +8,8 @@ import { Empty, Problem, Spinner } from "../../../ui/parts";
 import { AgentText } from "../../../ui/text";
 import { VirtualList } from "../../../ui/virtual";
 import "../../../styles/understand.css";
+import { noTurns } from "../no-turns";
+import type { TabProps } from "../page";
 import { numberParam, useIsNarrow } from "./place";
 import { useGrowth } from "./live";
 import { usePages } from "./pages";
@@ -17,7 +19,8 @@ import { finishWords, flawWords } from "./words";
 
 const PAGE = 200;
 
-export default function Turns({ id, query }: { id: string; query: URLSearchParams }) {
+export default function Turns({ rollout, query }: TabProps) {
+  const { id } = rollout;
   const turns = usePages<TurnRow>(
     PAGE,
     async (start, limit, abort) => {
@@ -47,7 +50,7 @@ export default function Turns({ id, query }: { id: string; query: URLSearchParam
       </Empty>
     );
   if (total === 0)
-    return <Empty>No model call yet. Calls appear here as the agent makes them.</Empty>;
+    return <Empty>{noTurns(rollout, "Each turn appears here as it is made.")}</Empty>;
   return (
     <div class="understand turn-page">
       <div class="panel turn-table">
