@@ -11,6 +11,8 @@ import { Tool } from "./tool";
 import { firstLine } from "./tool-view";
 
 const TEXT_LINES = 40;
+/** Of what somebody opened. */
+const OPENED_LINES = 400;
 
 const SPEAKERS: Record<Entry["speaker"], string> = {
   system: "System",
@@ -140,13 +142,13 @@ function Spoken({ name, speaker, reasoning, text }: SpokenProps) {
           class="reasoning"
           title={<Preview what="Reasoning" text={reasoning} />}
         >
-          <AgentText text={reasoning} />
+          <FoldedText name={`${name}-reasoning-text`} text={reasoning} lines={OPENED_LINES} />
         </Fold>
       )}
       {text &&
         (speaker === "system" ? (
           <Fold name={`${name}-system`} title={<Preview what="Instructions" text={text} />}>
-            <AgentText text={text} />
+            <FoldedText name={`${name}-system-text`} text={text} lines={OPENED_LINES} />
           </Fold>
         ) : (
           <FoldedText

@@ -6,7 +6,6 @@ import { useKeys } from "../../../ui/keys";
 import { Empty, Problem, Spinner } from "../../../ui/parts";
 import { visible } from "../../../ui/text";
 import { VirtualList } from "../../../ui/virtual";
-import { Opened } from "../folded";
 import { unsaid } from "../live";
 import { noTurns } from "../no-turns";
 import type { Rollout } from "../use-rollout";
@@ -31,7 +30,6 @@ export function TranscriptTab({ rollout, query }: { rollout: Rollout; query: URL
     gaps: live.gaps,
     callCount: live.callCount,
   });
-  const opened = useMemo(() => new Map<string, boolean>(), [id]);
   const { total, entries } = transcript;
   const isOwn = conversation === null;
   const spoken =
@@ -74,50 +72,48 @@ export function TranscriptTab({ rollout, query }: { rollout: Rollout; query: URL
   };
 
   return (
-    <Opened.Provider value={opened}>
-      <section class="panel transcript" ref={panel}>
-        <header class="transcript-bar">
-          <ConversationPicker conversations={transcript.conversations} current={transcript.root} />
-          <Search transcript={transcript} />
-          <span class="muted small number transcript-count">
-            {isRunning && (
-              <>
-                <Spinner />{" "}
-              </>
-            )}
-            {total.toLocaleString("en")} {total === 1 ? "entry" : "entries"}
-          </span>
-          <button class="small" onClick={toEnd}>
-            To the end
-          </button>
-        </header>
-        <Problem error={transcript.error} />
-        {count === 0 ? (
-          <Empty>
-            {transcript.isLoaded || progress?.status === "queued"
-              ? noTurns(rollout, "What is said appears here as it is said.")
-              : "Loading…"}
-          </Empty>
-        ) : (
-          <VirtualList
-            key={conversation}
-            class="transcript-list"
-            label="Transcript; j and k go from entry to entry"
-            count={count}
-            estimate={() => ESTIMATE_PX}
-            isMeasured
-            render={draw}
-            scrollTo={transcript.isLoaded ? chosen : null}
-            align="start"
-            settled={chosen !== null && entries.has(chosen)}
-            follow={hasRun.current && chosen === null}
-            grown={streamed ?? transcript}
-            onRange={transcript.see}
-          />
-        )}
-        <MessageBox rollout={rollout} />
-      </section>
-    </Opened.Provider>
+    <section class="panel transcript" ref={panel}>
+      <header class="transcript-bar">
+        <ConversationPicker conversations={transcript.conversations} current={transcript.root} />
+        <Search transcript={transcript} />
+        <span class="muted small number transcript-count">
+          {isRunning && (
+            <>
+              <Spinner />{" "}
+            </>
+          )}
+          {total.toLocaleString("en")} {total === 1 ? "entry" : "entries"}
+        </span>
+        <button class="small" onClick={toEnd}>
+          To the end
+        </button>
+      </header>
+      <Problem error={transcript.error} />
+      {count === 0 ? (
+        <Empty>
+          {transcript.isLoaded || progress?.status === "queued"
+            ? noTurns(rollout, "What is said appears here as it is said.")
+            : "Loading…"}
+        </Empty>
+      ) : (
+        <VirtualList
+          key={conversation}
+          class="transcript-list"
+          label="Transcript; j and k go from entry to entry"
+          count={count}
+          estimate={() => ESTIMATE_PX}
+          isMeasured
+          render={draw}
+          scrollTo={transcript.isLoaded ? chosen : null}
+          align="start"
+          settled={chosen !== null && entries.has(chosen)}
+          follow={hasRun.current && chosen === null}
+          grown={streamed ?? transcript}
+          onRange={transcript.see}
+        />
+      )}
+      <MessageBox rollout={rollout} />
+    </section>
   );
 }
 
