@@ -5,10 +5,12 @@ import { ApiError } from "../src/api/client";
 import type { GraphEdge, GraphNode } from "../src/api/types";
 import { blockOf, blocks, isSpecial } from "../src/pages/rollout/understand/blocks";
 import { indented } from "../src/pages/rollout/understand/json";
+import { picture } from "../src/pages/rollout/understand/layout";
 import { PageCache } from "../src/pages/rollout/understand/pages";
 import { foldAt } from "../src/pages/rollout/understand/parts";
 import { level, percent, stretches } from "../src/pages/rollout/understand/scale";
-import { chips, segments } from "../src/pages/rollout/understand/segments";
+import { around, chips, segments } from "../src/pages/rollout/understand/segments";
+import { fitted, kept, zoomed } from "../src/pages/rollout/understand/view";
 
 const node = (turn: number, role = "agent", reason: string | null = null): GraphNode => ({
   turn,
@@ -217,4 +219,35 @@ test("long texts are folded at a line, short ones are not", () => {
   assert.equal(long.slice(0, foldAt(long)!).split("\n").length, 14);
   assert.equal(long.slice(0, foldAt(long, 3)!).split("\n").length, 3);
   assert.equal(foldAt("x".repeat(10_000)), 2400);
+});
+
+test("of a graph that is too large the part around a turn is drawn", () => {
+  const nodes = Array.from({ length: 50 }, (_, turn) => node(turn));
+  const chain = nodes.slice(1).map(({ turn }) => edge(turn - 1, turn, "spawned"));
+  const graph = segments(nodes, chain);
+  const part = around(graph, 20, 5);
+  assert.deepEqual(
+    part.segments.map(({ id }) => id),
+    [18, 19, 20, 21, 22],
+  );
+  assert.equal(part.edges.length, 4);
+  assert.deepEqual(around(graph, null, 2).segments[0]?.id, 0);
+  assert.deepEqual(around({ segments: [], edges: [] }, null, 5).segments, []);
+});
+
+test("what a reader looks at stays in its place while the graph grows", () => {
+  const size = { width: 400, height: 300 };
+  const draw = (last: number) => {
+    const turns = Array.from({ length: last }, (_, turn) => node(turn));
+    const links = turns.slice(1).map(({ turn }) => edge(0, turn, "spawned"));
+    return picture(segments(turns, links), "LR", new Set());
+  };
+  const [before, after] = [draw(3), draw(9)];
+  const view = zoomed(fitted(before, size, "LR"), 2, { x: 200, y: 150 });
+  const next = kept(view, before, after, size);
+  assert.equal(next.scale, view.scale);
+  const placeOf = (drawn: typeof before, at: typeof view) =>
+    drawn.boxes.map((box) => [box.x * at.scale + at.x, box.y * at.scale + at.y].map(Math.round));
+  const [old, now] = [placeOf(before, view), placeOf(after, next)];
+  assert.ok(old.some((place, index) => `${place}` === `${now[index]}`));
 });
