@@ -1,4 +1,4 @@
-// What the agent printed, and the proxy's log of model calls.
+// What the agent printed, and the proxy's log of requests to the model.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get } from "../../api/client";
 import { useLoad } from "../../api/load";
@@ -11,7 +11,7 @@ import { ending } from "./text-lines";
 const LOGS: [string, string][] = [
   ["agent", "Agent"],
   ["agent_stderr", "Standard error"],
-  ["proxy", "Model calls"],
+  ["proxy", "Model requests"],
 ];
 const LINES = 400;
 const POLL_MS = 3000;

@@ -59,7 +59,7 @@ function Network({ id, result }: { id: string; result: RolloutResult }) {
           <Empty>
             {isRefusedOnly && attempts.length > 0
               ? "Nothing was refused."
-              : "Nothing inside tried to reach anything. Model calls go another way and are not listed."}
+              : "Nothing inside tried to reach anything. Requests to the model go another way and are not listed."}
           </Empty>
         ) : (
           <AttemptTable attempts={shown} startedAt={result.started_at} />

@@ -116,16 +116,28 @@ function Figures({ figures, result }: FiguresProps) {
       <div class="stack">
         <Facts
           facts={[
-            ["Turns", figures ? count(figures.turns) : usage ? count(usage.calls) : "–"],
-            ["Productive turns", figures && count(figures.productive_turns)],
+            [
+              "Turns",
+              <span title="Every request to the model: the agent's own work, turns beside it, discarded and failed ones">
+                {figures ? count(figures.turns) : usage ? count(usage.calls) : "–"}
+              </span>,
+            ],
+            [
+              "Productive turns",
+              figures && (
+                <span title="Turns whose reply the agent went on from, or that end a conversation">
+                  {count(figures.productive_turns)}
+                </span>
+              ),
+            ],
             ["Prompt tokens", count(figures?.prompt_tokens ?? usage?.prompt_tokens)],
             ["Sampled tokens", count(figures?.completion_tokens ?? usage?.completion_tokens)],
             ["Cached", count(figures?.cached_tokens ?? usage?.cached_tokens)],
             ["Trainable", result ? count(result.usage.trainable_tokens) : null],
             ["Mean logprob", figures && logprob(figures.mean_logprob)],
-            ["Median latency", figures && seconds(figures.latency_median_s)],
-            ["Slowest call", figures && seconds(figures.latency_max_s)],
-            ["First call after", result && seconds(result.timings.first_call_s)],
+            ["Median turn", figures && seconds(figures.latency_median_s)],
+            ["Slowest turn", figures && seconds(figures.latency_max_s)],
+            ["First turn after", result && seconds(result.timings.first_call_s)],
             [
               "Endpoint out of order",
               result?.timings.outage_s ? seconds(result.timings.outage_s) : null,
@@ -137,7 +149,7 @@ function Figures({ figures, result }: FiguresProps) {
         />
         <Counts name="Finish reasons">{tally(figures?.finish_reasons)}</Counts>
         <Counts name="Tools">{tally(figures?.tools)}</Counts>
-        <Counts name="Calls by role">{tally(figures?.roles)}</Counts>
+        <Counts name="Turns by role">{tally(figures?.roles)}</Counts>
       </div>
     </Panel>
   );

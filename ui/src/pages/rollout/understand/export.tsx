@@ -13,10 +13,10 @@ import "../../../styles/understand.css";
 /** What some formats can be asked for beside their name. */
 const OPTIONS: Record<string, [name: string, flag: string, label: string, value: string][]> = {
   capture: [
-    ["include_discarded", "--include-discarded", "also discarded calls", "true"],
+    ["include_discarded", "--include-discarded", "also discarded turns", "true"],
     ["include_messages", "--include-messages", "also messages", "true"],
   ],
-  sequences: [["include_auxiliary", "--include-auxiliary", "also calls beside the work", "true"]],
+  sequences: [["include_auxiliary", "--include-auxiliary", "also turns beside the work", "true"]],
   sft: [["arguments", "--arguments strings", "arguments as strings", "strings"]],
 };
 const LINES = new Set(["sequences", "sft", "turns"]);

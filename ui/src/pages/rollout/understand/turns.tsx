@@ -1,4 +1,4 @@
-// Every model call of a rollout as a table, and one of them in full.
+// Every turn of a rollout, which is one model call, as a table, and one of them in full.
 import { get } from "../../../api/client";
 import type { TurnPage, TurnRow } from "../../../api/types";
 import { count, logprob, seconds } from "../../../format";
@@ -46,7 +46,7 @@ export default function Turns({ rollout, query }: TabProps) {
   if (turns.total === null)
     return (
       <Empty>
-        <Spinner label="Loading the model calls" />
+        <Spinner label="Loading the turns" />
       </Empty>
     );
   if (total === 0)
@@ -54,7 +54,7 @@ export default function Turns({ rollout, query }: TabProps) {
   return (
     <div class="understand turn-page">
       <div class="panel turn-table">
-        <div class="table" role="table" aria-label="Model calls" aria-rowcount={total + 1}>
+        <div class="table" role="table" aria-label="Turns" aria-rowcount={total + 1}>
           <div class="turn-row head" role="row">
             {HEADS.map(([name, title, kind]) => (
               <span key={name} role="columnheader" class={kind} title={title}>
@@ -65,7 +65,7 @@ export default function Turns({ rollout, query }: TabProps) {
           <VirtualList
             key={isNarrow ? "narrow" : "wide"}
             role="rowgroup"
-            label={`${total} model calls; j and k move`}
+            label={`${total} turns; j and k move`}
             count={total}
             estimate={() => (isNarrow ? 58 : 34)}
             align="auto"
@@ -84,7 +84,7 @@ export default function Turns({ rollout, query }: TabProps) {
         <Problem error={turns.error} retry={turns.retry} />
         <footer class="small muted row spread">
           <span>
-            {total.toLocaleString("en")} {total === 1 ? "call" : "calls"}
+            {total.toLocaleString("en")} {total === 1 ? "turn" : "turns"}
           </span>
           <span class="row">
             <kbd>j</kbd> <kbd>k</kbd> move
@@ -98,8 +98,8 @@ export default function Turns({ rollout, query }: TabProps) {
 }
 
 const HEADS: [string, string, string][] = [
-  ["#", "The call's number", "number"],
-  ["Role", "Whose call it is", ""],
+  ["#", "The turn's number, from 0", "number"],
+  ["Role", "Whose turn it is", ""],
   ["In", "Tokens of the prompt", "number"],
   ["Cached", "Those of the prompt's that were cached", "number"],
   ["Out", "Sampled tokens", "number"],
