@@ -142,7 +142,13 @@ const LATE = fold(
     5000,
   ),
 );
-const AT_WORK = { status: "running", phase: "agent" as const, calls: 4001, idle: false };
+const AT_WORK = {
+  status: "running",
+  phase: "agent" as const,
+  calls: 4001,
+  idle: false,
+  endpoint: "vllm",
+};
 
 test("phases that ended before the first event known are done", () => {
   const states = liveSegments(LATE, AT_WORK, 9000).map((it) => [it.phase, it.state, it.seconds]);
@@ -155,6 +161,9 @@ test("phases that ended before the first event known are done", () => {
     ["collect", "ahead", null],
   ]);
   assert.equal(doing(LATE, AT_WORK), "the agent works: 4,001 turns answered");
+  const started = fold(NOTHING, events([{ event: "entered", phase: "agent" }]));
+  const oracle = { ...AT_WORK, calls: 0, endpoint: "none" };
+  assert.equal(doing(started, oracle), "the agent works…");
 });
 
 test("a phase whose end was missed has no time, and rows may know a later one", () => {

@@ -76,14 +76,13 @@ function Commands({ title, about, commands, now, isRunning, hasTask }: Props) {
       ) : (
         <ol class="commands">
           {commands.map((command, place) => (
-            <CommandView
-              key={place}
-              name={`${title}-${place}`}
-              command={command}
-              now={now}
-              isRunning={isRunning}
-            />
+            <CommandView key={place} name={`${title}-${place}`} command={command} now={now} />
           ))}
+          {isRunning && ended > 0 && (
+            <li class="command muted small">
+              What they printed is shown when the rollout has ended.
+            </li>
+          )}
         </ol>
       )}
     </Panel>
@@ -94,10 +93,9 @@ interface CommandProps {
   name: string;
   command: Command;
   now: number;
-  isRunning: boolean;
 }
 
-function CommandView({ name, command, now, isRunning }: CommandProps) {
+function CommandView({ name, command, now }: CommandProps) {
   const { state, stdout, stderr } = command;
   const time = command.seconds ?? (command.startedAt === null ? null : now - command.startedAt);
   const isSilent = stdout === "" && stderr === "";
@@ -120,9 +118,6 @@ function CommandView({ name, command, now, isRunning }: CommandProps) {
         </>
       )}
       {isSilent && <p class="muted small">It printed nothing.</p>}
-      {stdout === null && state === "ended" && isRunning && (
-        <p class="muted small">Its output is shown once the rollout has ended.</p>
-      )}
     </li>
   );
 }

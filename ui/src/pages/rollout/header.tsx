@@ -95,7 +95,7 @@ function Meta({ rollout: { result, progress } }: { rollout: Rollout }) {
         <dt>Model</dt>
         <dd>
           <AgentText text={model || "–"} />
-          {endpoint && (
+          {endpoint && endpoint !== model && (
             <span class="muted">
               {" · "}
               <AgentText text={endpoint} />

@@ -12,6 +12,7 @@ import { Outcome } from "./outcome";
 import type { TabProps } from "./page";
 import { SpokenView, StreamedView } from "./transcript/entry";
 import { unsaid } from "./live";
+import { noTurns } from "./no-turns";
 import type { Rollout } from "./use-rollout";
 import { useTask } from "./use-task";
 
@@ -68,7 +69,7 @@ function Now({ rollout }: { rollout: Rollout }) {
       ) : last ? (
         <SpokenView call={last} live={live} />
       ) : (
-        <Empty>What the model says appears here as it is said.</Empty>
+        <Empty>{noTurns(rollout, "What the model says appears here as it is said.")}</Empty>
       )}
     </Panel>
   );

@@ -26,6 +26,8 @@ export interface Standing {
   /** Answered turns. */
   calls: number;
   idle: boolean;
+  /** `none` for an agent that asks no model. */
+  endpoint: string;
 }
 
 /**
@@ -104,6 +106,9 @@ export function doing(live: Live, standing: Standing | null): string | null {
   if (phase !== "agent") return DOING[phase] ?? `${phase}…`;
   if (live.isIdle || standing?.idle) return "the agent waits for a message";
   const turns = Math.max(live.callCount, standing?.calls ?? 0);
-  if (turns === 0) return live.streamed ? "the agent works" : "the agent starts…";
+  if (turns === 0)
+    return live.streamed || standing?.endpoint === "none"
+      ? "the agent works…"
+      : "the agent starts…";
   return `the agent works: ${turns.toLocaleString("en")} ${turns === 1 ? "turn" : "turns"} answered`;
 }

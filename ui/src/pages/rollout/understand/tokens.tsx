@@ -17,19 +17,22 @@ import { SampledTokens } from "./sampled-view";
 import { flawWords } from "./words";
 
 export default function Tokens({ rollout, query }: TabProps) {
-  const { id } = rollout;
+  const { id, result } = rollout;
   const turn = numberParam(query, "turn") ?? 0;
   const token = numberParam(query, "token");
   const part = query.get("part") === "prompt" ? "prompt" : "sampled";
-  const detail = useLoad(
-    (abort) => get<TurnDetail>(`v1/rollouts/${id}/turns/${turn}`, {}, abort),
-    [id, turn],
-  );
   const turns = useLoad(
     (abort) => get<TurnPage>(`v1/rollouts/${id}/turns`, { start: 0, limit: 1 }, abort),
     [id],
   );
   const total = turns.data?.total ?? null;
+  // An ended rollout says at once whether there are turns.
+  const hasTurns = (result?.usage.calls ?? total ?? 0) > 0;
+  const detail = useLoad(
+    async (abort) =>
+      hasTurns ? get<TurnDetail>(`v1/rollouts/${id}/turns/${turn}`, {}, abort) : null,
+    [id, turn, hasTurns],
+  );
   useGrowth(id, () => {
     turns.reload();
     // It may have been answered, and what later turns do changes an earlier one's role.
