@@ -63,11 +63,19 @@ test("a phase lasts until the next one, the current one until now", () => {
 test("a result's phases that were not reached have no time", () => {
   const timings = { sandbox_s: 0.1, setup_s: 2, agent_s: 0, verify_s: 0, collect_s: 0.2 };
   const more = { first_call_s: null, outage_s: 0 };
-  const segments = endedSegments({ timings: { ...timings, ...more } });
+  const result = { timings: { ...timings, ...more }, setup_results: [], verify_results: [] };
+  const segments = endedSegments(result);
   assert.deepEqual(
     segments.map((it) => it.seconds),
     [0.1, 2, null, null, 0.2],
   );
+  const command = { cmd: "make", exit_code: 2, stdout: "", stderr: "", timed_out: false };
+  const broken = { ...result, timings: { ...result.timings, setup_s: 0 } };
+  const setup_results = [
+    { ...command, duration_s: 1 },
+    { ...command, duration_s: 2 },
+  ];
+  assert.equal(endedSegments({ ...broken, setup_results })[1]?.seconds, 3);
 });
 
 test("phases are listed in the order in which they come", () => {

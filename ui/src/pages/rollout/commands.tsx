@@ -9,7 +9,9 @@ import type { TabProps } from "./page";
 import { useNow } from "./timeline";
 import { useTask } from "./use-task";
 
-const OUTPUT_LINES = 30;
+/** Whoever opens the tab looks for what failed. */
+const PASSED_LINES = 8;
+const FAILED_LINES = 30;
 
 export function CommandsTab({ rollout }: TabProps) {
   const { result, progress, live, clockAhead } = rollout;
@@ -98,6 +100,7 @@ interface CommandProps {
 function CommandView({ name, command, now }: CommandProps) {
   const { state, stdout, stderr } = command;
   const time = command.seconds ?? (command.startedAt === null ? null : now - command.startedAt);
+  const lines = command.exitCode === 0 ? PASSED_LINES : FAILED_LINES;
   const isSilent = stdout === "" && stderr === "";
   return (
     <li class={`command ${state}`}>
@@ -109,12 +112,12 @@ function CommandView({ name, command, now }: CommandProps) {
         <span class="number muted small">{time === null ? "" : seconds(Math.max(0, time))}</span>
       </div>
       {stdout !== null && stdout !== "" && (
-        <FoldedText name={`${name}-out`} text={stdout} lines={OUTPUT_LINES} isTerminal />
+        <FoldedText name={`${name}-out`} text={stdout} lines={lines} isTerminal />
       )}
       {stderr !== null && stderr !== "" && (
         <>
           <p class="muted small">Standard error</p>
-          <FoldedText name={`${name}-err`} text={stderr} lines={OUTPUT_LINES} isTerminal />
+          <FoldedText name={`${name}-err`} text={stderr} lines={lines} isTerminal />
         </>
       )}
       {isSilent && <p class="muted small">It printed nothing.</p>}

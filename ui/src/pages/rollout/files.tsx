@@ -82,7 +82,9 @@ function Files({ id, result, chosen }: FilesProps) {
             <FileList files={shown} chosen={file?.path ?? null} />
             {sameCount > 0 && (
               <button class="plain small files-more" onClick={() => setShowsSame(!showsSame)}>
-                {showsSame ? "Hide unchanged files" : `Show ${sameCount} unchanged files`}
+                {showsSame
+                  ? "Hide unchanged files"
+                  : `Show ${sameCount} unchanged ${sameCount === 1 ? "file" : "files"}`}
               </button>
             )}
             {files.length < last.total && (

@@ -232,20 +232,26 @@ function About({ result }: { result: RolloutResult }) {
               endpoint.served_model === endpoint.model ? null : text(endpoint.served_model),
             ],
             ["Endpoint", text(endpoint.kind)],
-            ["Address", text(endpoint.base_url)],
-            [
-              "Group",
-              result.group && !isSaved() ? (
-                <a href={link(["rollouts"], { group: result.group })}>
-                  <AgentText text={result.group} />
-                </a>
-              ) : (
-                text(result.group)
-              ),
-            ],
-            ["Record", text(result.record)],
           ]}
         />
+        <div class="long-facts">
+          <Facts
+            facts={[
+              ["Address", text(endpoint.base_url)],
+              [
+                "Group",
+                result.group && !isSaved() ? (
+                  <a href={link(["rollouts"], { group: result.group })}>
+                    <AgentText text={result.group} />
+                  </a>
+                ) : (
+                  text(result.group)
+                ),
+              ],
+              ["Record", text(result.record)],
+            ]}
+          />
+        </div>
         {labels.length > 0 && (
           <div class="row">
             {labels.map(([name, value]) => (

@@ -71,13 +71,17 @@ function until(live: Live, current: Phase | null, place: number, now: number): n
   return live.gaps === 0 || isNext ? next.at : null;
 }
 
-/** A result does not tell how long its preparation took. */
-export function endedSegments({ timings }: Pick<RolloutResult, "timings">): Segment[] {
+type Ended = Pick<RolloutResult, "timings" | "setup_results" | "verify_results">;
+
+/** A result does not tell how long its preparation took, and nothing of a phase that broke off but its commands. */
+export function endedSegments({ timings, setup_results, verify_results }: Ended): Segment[] {
+  const sum = (commands: { duration_s: number }[]) =>
+    commands.reduce((all, it) => all + it.duration_s, 0);
   const spent: [string, number][] = [
     ["sandbox", timings.sandbox_s],
-    ["setup", timings.setup_s],
+    ["setup", timings.setup_s || sum(setup_results)],
     ["agent", timings.agent_s],
-    ["verify", timings.verify_s],
+    ["verify", timings.verify_s || sum(verify_results)],
     ["collect", timings.collect_s],
   ];
   return spent.map(([phase, value]) =>

@@ -47,7 +47,11 @@ export function Timeline({ rollout }: { rollout: Rollout }) {
       </div>
       <ol class="timeline-phases" aria-label="Phases">
         {segments.map(({ phase, seconds: value, state }) => (
-          <li key={phase} class={state} title={value === null ? UNTOLD[state] : undefined}>
+          <li
+            key={phase}
+            class={state}
+            title={value !== null ? undefined : result ? "Not reached" : UNTOLD[state]}
+          >
             <span class={`timeline-dot ${phase}`} aria-hidden="true" />
             <span>{phase}</span>
             <span class="number">{value === null ? "–" : seconds(value)}</span>
@@ -66,12 +70,16 @@ const UNTOLD: Record<Segment["state"], string> = {
   skipped: "Left out",
 };
 
+/** In microseconds, since shares that sum up to less than 1 would not fill the bar. */
+const growth = (value: number | null, state: Segment["state"]) =>
+  value === null ? (state === "active" ? 1 : 0) : value * 1e6;
+
 function Bar({ segment: { phase, seconds: value, state } }: { segment: Segment }) {
   if (value === null && (state === "done" || state === "skipped")) return null;
   return (
     <span
       class={`timeline-part ${phase} ${state}`}
-      style={{ flexGrow: value ?? (state === "active" ? 1 : 0) }}
+      style={{ flexGrow: growth(value, state) }}
       title={`${phase}: ${seconds(value)}`}
     />
   );

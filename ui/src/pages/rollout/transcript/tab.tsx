@@ -82,7 +82,8 @@ export function TranscriptTab({ rollout, query }: { rollout: Rollout; query: URL
               <Spinner />{" "}
             </>
           )}
-          {total.toLocaleString("en")} {total === 1 ? "entry" : "entries"}
+          {transcript.isLoaded &&
+            `${total.toLocaleString("en")} ${total === 1 ? "entry" : "entries"}`}
         </span>
         <button class="small" onClick={toEnd}>
           To the end
@@ -91,9 +92,11 @@ export function TranscriptTab({ rollout, query }: { rollout: Rollout; query: URL
       <Problem error={transcript.error} />
       {count === 0 ? (
         <Empty>
-          {transcript.isLoaded || progress?.status === "queued"
-            ? noTurns(rollout, "What is said appears here as it is said.")
-            : "Loading…"}
+          {transcript.isLoaded || progress?.status === "queued" ? (
+            noTurns(rollout, "What is said appears here as it is said.")
+          ) : (
+            <Spinner label="Loading" />
+          )}
         </Empty>
       ) : (
         <VirtualList

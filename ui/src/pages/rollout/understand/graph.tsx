@@ -99,10 +99,12 @@ export default function Graph({ rollout, query }: TabProps) {
 /** What the server counted. */
 function Roles({ figures }: { figures: RolloutFigures | null }) {
   if (!figures) return <p class="small muted graph-roles">&nbsp;</p>;
+  const roles = Object.entries(figures.roles).map(
+    ([role, count]) => `${count.toLocaleString("en")} ${words(role)}`,
+  );
   const parts = [
-    `${figures.turns.toLocaleString("en")} ${figures.turns === 1 ? "turn" : "turns"}`,
-    ...Object.entries(figures.roles).map(([role, count]) => `${count} ${words(role)}`),
-    `${figures.productive_turns} productive`,
+    `${figures.turns.toLocaleString("en")} ${figures.turns === 1 ? "turn" : "turns"}: ${roles.join(", ")}`,
+    `${figures.productive_turns.toLocaleString("en")} productive`,
     figures.forks > 0 && `${figures.forks} ${figures.forks === 1 ? "fork" : "forks"}`,
     figures.subagents > 0 &&
       `${figures.subagents} ${figures.subagents === 1 ? "subagent" : "subagents"}`,
