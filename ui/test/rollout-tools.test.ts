@@ -106,6 +106,7 @@ test("long texts are cut at lines, and never within a character", () => {
   const text = Array.from({ length: 100 }, (_, place) => `line ${place}`).join("\n");
   assert.equal(lineCount(beginning(text, 12)), 12);
   assert.equal(beginning("a\nb", 12), "a\nb");
+  assert.deepEqual([lineCount("a"), lineCount("a\nb"), lineCount("a\nb\n")], [1, 2, 2]);
   const emoji = "😀".repeat(2000);
   assert.doesNotThrow(() => encodeURIComponent(beginning(`x${emoji}`, 12)));
   assert.equal(ending("a\nb\nc", 1), "c");

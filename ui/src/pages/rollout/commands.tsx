@@ -103,7 +103,7 @@ function CommandView({ name, command, now }: CommandProps) {
   const lines = command.exitCode === 0 ? PASSED_LINES : FAILED_LINES;
   const isSilent = stdout === "" && stderr === "";
   return (
-    <li class={`command ${state}`}>
+    <li class={`command ${state === "ended" || state === "running" ? "" : "other"}`}>
       <div class="command-head">
         <Exit command={command} />
         <code class="command-line">
@@ -137,7 +137,7 @@ function Exit({ command: { state, exitCode, isTimedOut } }: { command: Command }
   if (state === "unknown")
     return (
       <span class="badge" title="It is told at the end of the rollout">
-        not known yet
+        not known
       </span>
     );
   if (isTimedOut) return <span class="badge bad">timed out</span>;

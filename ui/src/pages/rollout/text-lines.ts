@@ -14,8 +14,9 @@ export function beginning(text: string, lines: number): string {
   return lineCount(text) <= lines + 3 && text.length <= lines * 200 ? text : text.slice(0, cut);
 }
 
+/** A line feed at the end starts no line. */
 export function lineCount(text: string): number {
-  let count = 1;
+  let count = text.endsWith("\n") ? 0 : 1;
   for (let at = text.indexOf("\n"); at >= 0; at = text.indexOf("\n", at + 1)) count += 1;
   return count;
 }

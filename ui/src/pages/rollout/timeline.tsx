@@ -23,6 +23,7 @@ export function Timeline({ rollout }: { rollout: Rollout }) {
   const { result, progress, live, clockAhead } = rollout;
   const now = useNow(!result) + clockAhead;
   const segments = result ? endedSegments(result) : liveSegments(live, progress, now);
+  const isIdle = live.isIdle || progress?.idle === true;
   const words = result
     ? `done in ${seconds(result.wall_s)}`
     : (doing(live, progress) ?? progress?.doing ?? progress?.phase ?? "");
@@ -32,7 +33,7 @@ export function Timeline({ rollout }: { rollout: Rollout }) {
     <div class="timeline">
       <div class="timeline-words">
         <span class="cut" aria-live="polite">
-          {!result && <Spinner />} <AgentText text={words} />
+          {!result && !isIdle && <Spinner />} <AgentText text={words} />
         </span>
         {!result && start !== null && (
           <span class="number timeline-elapsed" title="Since the start">
