@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { diffLines as compare } from "diff";
 import type { Entry } from "../src/api/types";
-import { diffLines, folded, tally } from "../src/pages/rollout/diff-lines";
-import { beginning, ending, lineCount } from "../src/pages/rollout/text-lines";
+import { compared, diffLines, folded, tally } from "../src/pages/rollout/diff-lines";
+import { beginning, ending, lineCount, linesOf, moreOf } from "../src/pages/rollout/text-lines";
 import { matches } from "../src/pages/rollout/transcript/search";
 import { toolLine, toolView } from "../src/pages/rollout/transcript/tool-view";
 
@@ -73,19 +73,40 @@ test("lines of a diff have their numbers, and unchanged stretches are folded", (
   assert.deepEqual(tally(lines), { added: 1, removed: 1 });
   const removed = lines.find((it) => it.kind === "removed");
   assert.deepEqual(removed, { kind: "removed", before: 11, after: null, text: "a" });
-  const parts = folded(lines).map((part) =>
-    "folded" in part ? -part.folded.length : part.lines.length,
-  );
+  const [stretch, ...others] = folded(lines);
   // Seven of ten are folded; of the four after it folding one would save nothing.
-  assert.deepEqual(parts, [-7, 3, 2, 4]);
-  const shown = folded(lines).flatMap((part) => ("folded" in part ? part.folded : part.lines));
-  assert.deepEqual(shown, lines);
+  assert.ok(stretch && "folded" in stretch && stretch.folded.length === 7);
+  assert.deepEqual([...stretch.folded, ...others], lines);
+});
+
+test("texts that are too different are shown before and after, and soon", () => {
+  const text = (name: string) =>
+    Array.from({ length: 30_000 }, (_, n) => `${name} ${n}`).join("\n");
+  const started = Date.now();
+  const { lines, isGivenUp } = compared(compare, text("a"), text("b"));
+  assert.ok(Date.now() - started < 5000);
+  assert.ok(isGivenUp);
+  assert.deepEqual(tally(lines), { added: 30_000, removed: 30_000 });
+  assert.deepEqual([lines[0]?.kind, lines.at(-1)?.kind], ["removed", "added"]);
+  // A file that is written needs no comparison, however long it is.
+  const written = compared(compare, "", text("a"));
+  assert.deepEqual([written.isGivenUp, tally(written.lines).added], [false, 30_000]);
+  assert.deepEqual(compared(compare, "", ""), { lines: [], isGivenUp: false });
+  assert.equal(compared(compare, "a\nb", "a\nc").lines.length, 3);
+});
+
+test("long lists are shown some at a time, and none for the sake of a button", () => {
+  assert.equal(moreOf(42, 40, 100), null);
+  assert.deepEqual(moreOf(60, 40, 100), { next: 60, isAll: true });
+  assert.deepEqual(moreOf(500, 40, 100), { next: 140, isAll: false });
+  assert.deepEqual(linesOf("a\n\nb\n"), ["a", "", "b"]);
 });
 
 test("long texts are cut at lines, and never within a character", () => {
   const text = Array.from({ length: 100 }, (_, place) => `line ${place}`).join("\n");
   assert.equal(lineCount(beginning(text, 12)), 12);
   assert.equal(beginning("a\nb", 12), "a\nb");
+  assert.deepEqual([lineCount("a"), lineCount("a\nb"), lineCount("a\nb\n")], [1, 2, 2]);
   const emoji = "😀".repeat(2000);
   assert.doesNotThrow(() => encodeURIComponent(beginning(`x${emoji}`, 12)));
   assert.equal(ending("a\nb\nc", 1), "c");

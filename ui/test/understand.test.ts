@@ -1,13 +1,16 @@
 // What the tabs about turns, tokens and graph compute.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { ApiError } from "../src/api/client";
 import type { GraphEdge, GraphNode } from "../src/api/types";
 import { blockOf, blocks, isSpecial } from "../src/pages/rollout/understand/blocks";
 import { indented } from "../src/pages/rollout/understand/json";
+import { picture } from "../src/pages/rollout/understand/layout";
 import { PageCache } from "../src/pages/rollout/understand/pages";
 import { foldAt } from "../src/pages/rollout/understand/parts";
 import { level, percent, stretches } from "../src/pages/rollout/understand/scale";
-import { chips, segments } from "../src/pages/rollout/understand/segments";
+import { around, chips, segments } from "../src/pages/rollout/understand/segments";
+import { fitted, kept, zoomed } from "../src/pages/rollout/understand/view";
 
 const node = (turn: number, role = "agent", reason: string | null = null): GraphNode => ({
   turn,
@@ -187,10 +190,64 @@ test("pages are asked for once, kept while they are read again, and can fail", a
   assert.ok(changes > 0);
 });
 
+test("a page that the server was away for is loaded again by itself", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  let isAway = true;
+  const cache = new PageCache<number>(
+    2,
+    async () => {
+      if (isAway) throw new ApiError(0, "unreachable", "away");
+      return { items: [7], total: 1 };
+    },
+    () => undefined,
+  );
+  const settled = async () => {
+    for (let step = 0; step < 5; step += 1) await Promise.resolve();
+  };
+  cache.need(0, 0);
+  await settled();
+  assert.equal(cache.error?.code, "unreachable");
+  isAway = false;
+  t.mock.timers.tick(2000);
+  await settled();
+  assert.deepEqual([cache.at(0), cache.error], [7, null]);
+});
+
 test("long texts are folded at a line, short ones are not", () => {
   assert.equal(foldAt("one\ntwo\nthree"), null);
   const long = "a line\n".repeat(100);
   assert.equal(long.slice(0, foldAt(long)!).split("\n").length, 14);
   assert.equal(long.slice(0, foldAt(long, 3)!).split("\n").length, 3);
   assert.equal(foldAt("x".repeat(10_000)), 2400);
+});
+
+test("of a graph that is too large the part around a turn is drawn", () => {
+  const nodes = Array.from({ length: 50 }, (_, turn) => node(turn));
+  const chain = nodes.slice(1).map(({ turn }) => edge(turn - 1, turn, "spawned"));
+  const graph = segments(nodes, chain);
+  const part = around(graph, 20, 5);
+  assert.deepEqual(
+    part.segments.map(({ id }) => id),
+    [18, 19, 20, 21, 22],
+  );
+  assert.equal(part.edges.length, 4);
+  assert.deepEqual(around(graph, null, 2).segments[0]?.id, 0);
+  assert.deepEqual(around({ segments: [], edges: [] }, null, 5).segments, []);
+});
+
+test("what a reader looks at stays in its place while the graph grows", () => {
+  const size = { width: 400, height: 300 };
+  const draw = (last: number) => {
+    const turns = Array.from({ length: last }, (_, turn) => node(turn));
+    const links = turns.slice(1).map(({ turn }) => edge(0, turn, "spawned"));
+    return picture(segments(turns, links), "LR", new Set());
+  };
+  const [before, after] = [draw(3), draw(9)];
+  const view = zoomed(fitted(before, size, "LR"), 2, { x: 200, y: 150 });
+  const next = kept(view, before, after, size);
+  assert.equal(next.scale, view.scale);
+  const placeOf = (drawn: typeof before, at: typeof view) =>
+    drawn.boxes.map((box) => [box.x * at.scale + at.x, box.y * at.scale + at.y].map(Math.round));
+  const [old, now] = [placeOf(before, view), placeOf(after, next)];
+  assert.ok(old.some((place, index) => `${place}` === `${now[index]}`));
 });

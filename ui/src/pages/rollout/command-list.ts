@@ -1,10 +1,12 @@
 // Commands that ran, run and will run, of events or of a result. Pure.
 import type { CommandResult } from "../../api/types";
-import type { LiveCommand } from "./live";
+import type { Live, LiveCommand } from "./live";
+import { isBefore, phaseOf, type Standing } from "./phases";
 
 export interface Command {
   cmd: string;
-  state: "waiting" | "running" | "ended";
+  /** `unknown`: whether it ran, or how it ended, is told at the end of the rollout. */
+  state: "waiting" | "running" | "ended" | "not run" | "unknown";
   exitCode: number | null;
   isTimedOut: boolean;
   seconds: number | null;
@@ -15,9 +17,9 @@ export interface Command {
   stderr: string | null;
 }
 
-const waiting = (cmd: string): Command => ({
+const without = (cmd: string, state: Command["state"]): Command => ({
   cmd,
-  state: "waiting",
+  state,
   exitCode: null,
   isTimedOut: false,
   seconds: null,
@@ -25,6 +27,9 @@ const waiting = (cmd: string): Command => ({
   stdout: null,
   stderr: null,
 });
+
+/** Where a running rollout stands, as rows say it. */
+type Where = Standing & { status: string };
 
 /** What the task has beyond what ran did not run. */
 export function endedCommands(results: CommandResult[], planned: string[]): Command[] {
@@ -38,17 +43,52 @@ export function endedCommands(results: CommandResult[], planned: string[]): Comm
     stdout: it.stdout,
     stderr: it.stderr,
   }));
-  return [...ran, ...planned.slice(ran.length).map(waiting)];
+  return [...ran, ...planned.slice(ran.length).map((cmd) => without(cmd, "not run"))];
 }
 
-export function liveCommands(commands: LiveCommand[], phase: string, planned: string[]): Command[] {
-  const told = commands.filter((it) => it.phase === phase);
-  const known = told.map((it): Command => ({
-    ...waiting(it.cmd),
-    state: it.endedAt === null ? "running" : "ended",
-    exitCode: it.exitCode,
-    seconds: it.endedAt === null ? null : it.endedAt - it.startedAt,
-    startedAt: it.startedAt,
-  }));
-  return [...known, ...planned.slice(known.length).map(waiting)];
+/** A long rollout's early events may be missing; commands are told by their numbers, so later ones keep their places. */
+export function liveCommands(
+  live: Live,
+  standing: Where | null,
+  phase: "setup" | "verify",
+  planned: string[],
+): Command[] {
+  const told = new Map<number, LiveCommand>();
+  for (const it of live.commands) if (it.phase === phase) told.set(it.number, it);
+  const last = Math.max(0, ...told.keys());
+  const others = stateOfOthers(live, standing, phase);
+  const all: Command[] = [];
+  for (let number = 1; number <= Math.max(planned.length, last); number += 1) {
+    const it = told.get(number);
+    const cmd = it?.cmd ?? planned[number - 1] ?? "";
+    // Commands run one after the other.
+    const isOver = number < last || others === "not run" || others === "unknown";
+    if (!it) all.push(without(cmd, number < last ? "unknown" : others));
+    else if (it.endedAt === null && isOver) all.push(without(cmd, "unknown"));
+    else all.push(ofEvents(it));
+  }
+  return all;
+}
+
+function ofEvents({ cmd, startedAt, endedAt, exitCode }: LiveCommand): Command {
+  if (endedAt === null) return { ...without(cmd, "running"), startedAt };
+  return {
+    ...without(cmd, "ended"),
+    exitCode,
+    seconds: startedAt === null ? null : endedAt - startedAt,
+  };
+}
+
+/** How it stands with commands that no event told of. */
+function stateOfOthers(
+  live: Live,
+  standing: Where | null,
+  phase: "setup" | "verify",
+): Command["state"] {
+  const current = phaseOf(live, standing);
+  const isOver = live.finished !== null || (current !== null && isBefore(phase, current));
+  if (isOver) return live.seq > 0 && live.gaps === 0 ? "not run" : "unknown";
+  // A rollout of another process tells nothing here.
+  const isTold = current !== null || standing?.status === "queued";
+  return isTold ? "waiting" : "unknown";
 }

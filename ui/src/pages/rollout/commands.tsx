@@ -9,15 +9,17 @@ import type { TabProps } from "./page";
 import { useNow } from "./timeline";
 import { useTask } from "./use-task";
 
-const OUTPUT_LINES = 30;
+/** Whoever opens the tab looks for what failed. */
+const PASSED_LINES = 8;
+const FAILED_LINES = 30;
 
 export function CommandsTab({ rollout }: TabProps) {
-  const { result, live, clockAhead } = rollout;
+  const { result, progress, live, clockAhead } = rollout;
   const { task } = useTask(rollout);
   const now = useNow(!result) + clockAhead;
   const of = (phase: "setup" | "verify") => {
     const planned = task?.[phase] ?? [];
-    if (!result) return liveCommands(live.commands, phase, planned);
+    if (!result) return liveCommands(live, progress, phase, planned);
     const results: CommandResult[] =
       phase === "setup" ? result.setup_results : result.verify_results;
     return endedCommands(results, planned);
@@ -30,6 +32,7 @@ export function CommandsTab({ rollout }: TabProps) {
         commands={of("setup")}
         now={now}
         isRunning={!result}
+        hasTask={task !== null}
       />
       <Commands
         title="Verify"
@@ -37,6 +40,7 @@ export function CommandsTab({ rollout }: TabProps) {
         commands={of("verify")}
         now={now}
         isRunning={!result}
+        hasTask={task !== null}
       />
     </div>
   );
@@ -48,10 +52,12 @@ interface Props {
   commands: Command[];
   now: number;
   isRunning: boolean;
+  hasTask: boolean;
 }
 
-function Commands({ title, about, commands, now, isRunning }: Props) {
+function Commands({ title, about, commands, now, isRunning, hasTask }: Props) {
   const passed = commands.filter((it) => it.exitCode === 0).length;
+  const ended = commands.filter((it) => it.state === "ended").length;
   const name = (
     <>
       {title} <span class="muted small plain-weight">{about}</span>
@@ -60,24 +66,25 @@ function Commands({ title, about, commands, now, isRunning }: Props) {
   const tally =
     commands.length > 0 ? (
       <span class="muted small number">
-        {passed} of {commands.length} exited with 0
+        {isRunning && ended < commands.length
+          ? `${ended} of ${commands.length} ended`
+          : `${passed} of ${commands.length} exited with 0`}
       </span>
     ) : null;
   return (
     <Panel title={name} actions={tally} flush>
       {commands.length === 0 ? (
-        <Empty>{isRunning ? "None yet." : "The task has none."}</Empty>
+        <Empty>{isRunning && !hasTask ? "The task is not read yet." : "The task has none."}</Empty>
       ) : (
         <ol class="commands">
           {commands.map((command, place) => (
-            <CommandView
-              key={place}
-              name={`${title}-${place}`}
-              command={command}
-              now={now}
-              isRunning={isRunning}
-            />
+            <CommandView key={place} name={`${title}-${place}`} command={command} now={now} />
           ))}
+          {isRunning && ended > 0 && (
+            <li class="command muted small">
+              What they printed is shown when the rollout has ended.
+            </li>
+          )}
         </ol>
       )}
     </Panel>
@@ -88,15 +95,15 @@ interface CommandProps {
   name: string;
   command: Command;
   now: number;
-  isRunning: boolean;
 }
 
-function CommandView({ name, command, now, isRunning }: CommandProps) {
+function CommandView({ name, command, now }: CommandProps) {
   const { state, stdout, stderr } = command;
   const time = command.seconds ?? (command.startedAt === null ? null : now - command.startedAt);
+  const lines = command.exitCode === 0 ? PASSED_LINES : FAILED_LINES;
   const isSilent = stdout === "" && stderr === "";
   return (
-    <li class={`command ${state}`}>
+    <li class={`command ${state === "ended" || state === "running" ? "" : "other"}`}>
       <div class="command-head">
         <Exit command={command} />
         <code class="command-line">
@@ -105,18 +112,15 @@ function CommandView({ name, command, now, isRunning }: CommandProps) {
         <span class="number muted small">{time === null ? "" : seconds(Math.max(0, time))}</span>
       </div>
       {stdout !== null && stdout !== "" && (
-        <FoldedText name={`${name}-out`} text={stdout} lines={OUTPUT_LINES} isTerminal />
+        <FoldedText name={`${name}-out`} text={stdout} lines={lines} isTerminal />
       )}
       {stderr !== null && stderr !== "" && (
         <>
           <p class="muted small">Standard error</p>
-          <FoldedText name={`${name}-err`} text={stderr} lines={OUTPUT_LINES} isTerminal />
+          <FoldedText name={`${name}-err`} text={stderr} lines={lines} isTerminal />
         </>
       )}
       {isSilent && <p class="muted small">It printed nothing.</p>}
-      {stdout === null && state === "ended" && isRunning && (
-        <p class="muted small">Its output is shown once the rollout has ended.</p>
-      )}
     </li>
   );
 }
@@ -128,7 +132,14 @@ function Exit({ command: { state, exitCode, isTimedOut } }: { command: Command }
         <Spinner /> runs
       </span>
     );
-  if (state === "waiting") return <span class="badge">not run</span>;
+  if (state === "waiting") return <span class="badge">to come</span>;
+  if (state === "not run") return <span class="badge">not run</span>;
+  if (state === "unknown")
+    return (
+      <span class="badge" title="It is told at the end of the rollout">
+        not known
+      </span>
+    );
   if (isTimedOut) return <span class="badge bad">timed out</span>;
   return <span class={`badge ${exitCode === 0 ? "good" : "bad"}`}>exit {exitCode}</span>;
 }

@@ -1,56 +1,90 @@
 // A difference of two texts, line by line, and patches as models write them.
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { AgentText } from "../../ui/text";
-import { diffLines, type DiffLine, type DiffPart, folded, tally } from "./diff-lines";
+import {
+  compared,
+  type Comparison,
+  type DiffLine,
+  folded,
+  type Stretch,
+  tally,
+} from "./diff-lines";
+import { useOpened } from "./folded";
+import { LineText, Lines } from "./lines";
+import { linesOf } from "./text-lines";
 
 /** Loaded when the first difference is shown. */
 const jsdiff = () => import("diff");
 
-function useDiff(before: string, after: string): DiffLine[] | null {
-  const [lines, setLines] = useState<DiffLine[] | null>(null);
+function useDiff(before: string, after: string): Comparison | null {
+  const [found, setFound] = useState<Comparison | null>(null);
   useEffect(() => {
     let isLate = false;
     void jsdiff().then((library) => {
-      if (!isLate) setLines(diffLines(library.diffLines(before, after)));
+      if (!isLate) setFound(compared(library.diffLines, before, after));
     });
     return () => {
       isLate = true;
     };
   }, [before, after]);
-  return lines;
+  return found;
 }
 
-export function Diff({ before, after }: { before: string; after: string }) {
-  const lines = useDiff(before, after);
-  const parts = useMemo(() => (lines ? folded(lines) : []), [lines]);
-  if (!lines) return <div class="diff muted">Comparing…</div>;
-  if (lines.every((line) => line.kind === "same"))
-    return <p class="muted small">No line differs.</p>;
-  const { added, removed } = tally(lines);
+interface DiffProps {
+  /** Unlike any other on the page. */
+  name: string;
+  before: string;
+  after: string;
+  /** How many lines are shown at first. */
+  first: number;
+}
+
+export function Diff({ name, before, after, first }: DiffProps) {
+  const found = useDiff(before, after);
+  const items = useMemo(() => (found ? folded(found.lines) : []), [found]);
+  if (!found) return <div class="diff muted">Comparing…</div>;
+  const { added, removed } = tally(found.lines);
+  if (added + removed === 0) return <p class="muted small">No line differs.</p>;
   return (
     <div class="diff" role="group" aria-label={`${added} lines added, ${removed} removed`}>
-      {parts.map((part, place) => (
-        <Part key={place} part={part} />
-      ))}
+      {found.isGivenUp && (
+        <p class="diff-note">
+          Too different to compare line by line. First all lines before, then all lines after.
+        </p>
+      )}
+      <Lines
+        name={name}
+        items={items}
+        first={first}
+        draw={(item, place) =>
+          "folded" in item ? (
+            <Unchanged key={place} name={`${name}-${place}`} stretch={item} />
+          ) : (
+            <Line key={place} line={item} />
+          )
+        }
+      />
     </div>
   );
 }
 
-function Part({ part }: { part: DiffPart }) {
-  const [isOpen, setOpen] = useState(false);
-  if ("folded" in part && !isOpen)
+/** Of a stretch that somebody opened. */
+const UNCHANGED_FIRST = 400;
+
+function Unchanged({ name, stretch }: { name: string; stretch: Stretch }) {
+  const [isOpen, toggle] = useOpened(name);
+  if (!isOpen)
     return (
-      <button class="diff-fold" onClick={() => setOpen(true)}>
-        {part.folded.length.toLocaleString("en")} unchanged lines
+      <button class="diff-fold" onClick={toggle}>
+        {stretch.folded.length.toLocaleString("en")} unchanged lines
       </button>
     );
-  const lines = "folded" in part ? part.folded : part.lines;
   return (
-    <>
-      {lines.map((line, place) => (
-        <Line key={place} line={line} />
-      ))}
-    </>
+    <Lines
+      name={name}
+      items={stretch.folded}
+      first={UNCHANGED_FIRST}
+      draw={(line, place) => <Line key={place} line={line} />}
+    />
   );
 }
 
@@ -62,20 +96,32 @@ function Line({ line }: { line: DiffLine }) {
       <span class="diff-number">{line.before ?? ""}</span>
       <span class="diff-number">{line.after ?? ""}</span>
       <span class="diff-sign">{SIGNS[line.kind]}</span>
-      <AgentText text={line.text} class="diff-text" />
+      <LineText text={line.text} />
     </div>
   );
 }
 
+interface TextProps {
+  name: string;
+  text: string;
+  first: number;
+}
+
 /** A patch as it was written, with its signs coloured. */
-export function PatchText({ patch }: { patch: string }) {
+export function PatchText({ name, text, first }: TextProps) {
+  const lines = useMemo(() => linesOf(text), [text]);
   return (
     <div class="diff patch">
-      {patch.split("\n").map((text, place) => (
-        <div key={place} class={`diff-line ${patchKind(text)}`}>
-          <AgentText text={text} class="diff-text" />
-        </div>
-      ))}
+      <Lines
+        name={name}
+        items={lines}
+        first={first}
+        draw={(line, place) => (
+          <div key={place} class={`diff-line ${patchKind(line)}`}>
+            <LineText text={line} />
+          </div>
+        )}
+      />
     </div>
   );
 }
@@ -84,4 +130,24 @@ function patchKind(text: string): string {
   if (/^(\+\+\+|---|\*\*\*|@@|diff |index )/.test(text)) return "heading";
   if (text.startsWith("+")) return "added";
   return text.startsWith("-") ? "removed" : "same";
+}
+
+/** A file with the numbers of its lines. */
+export function NumberedText({ name, text, first }: TextProps) {
+  const lines = useMemo(() => linesOf(text), [text]);
+  return (
+    <div class="diff">
+      <Lines
+        name={name}
+        items={lines}
+        first={first}
+        draw={(line, place) => (
+          <div key={place} class="diff-line same">
+            <span class="diff-number">{place + 1}</span>
+            <LineText text={line} />
+          </div>
+        )}
+      />
+    </div>
+  );
 }

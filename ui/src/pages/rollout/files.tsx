@@ -8,11 +8,13 @@ import { bytes } from "../../format";
 import { setParams } from "../../router";
 import { Empty, Panel, Problem, Spinner } from "../../ui/parts";
 import { AgentText, visible } from "../../ui/text";
-import { Diff } from "./diff";
+import { Diff, NumberedText } from "./diff";
 import type { TabProps } from "./page";
 import { TableBox } from "./table-box";
 
 const PAGE = 100;
+/** Of a file at first. */
+const LINES = 1000;
 
 /** Where agents work; a path below it is told from there. */
 const WORK_DIRECTORY = "/home/user/workdir/";
@@ -80,7 +82,9 @@ function Files({ id, result, chosen }: FilesProps) {
             <FileList files={shown} chosen={file?.path ?? null} />
             {sameCount > 0 && (
               <button class="plain small files-more" onClick={() => setShowsSame(!showsSame)}>
-                {showsSame ? "Hide unchanged files" : `Show ${sameCount} unchanged files`}
+                {showsSame
+                  ? "Hide unchanged files"
+                  : `Show ${sameCount} unchanged ${sameCount === 1 ? "file" : "files"}`}
               </button>
             )}
             {files.length < last.total && (
@@ -143,11 +147,12 @@ function FilePanel({ file }: { file: FileView }) {
     ...(file.before !== null && file.change !== "same" ? ["Before"] : []),
   ];
   const [view, setView] = useState(views[0] ?? "");
+  const name = `file-${file.path}`;
   const choice = (
     <div class="row" role="group" aria-label="What is shown">
-      {views.map((name) => (
-        <button key={name} class="small" aria-pressed={name === view} onClick={() => setView(name)}>
-          {name}
+      {views.map((one) => (
+        <button key={one} class="small" aria-pressed={one === view} onClick={() => setView(one)}>
+          {one}
         </button>
       ))}
     </div>
@@ -162,28 +167,19 @@ function FilePanel({ file }: { file: FileView }) {
       {file.is_cut && (
         <p class="notice part small">The text is cut: only its start was kept with the record.</p>
       )}
-      {view === "Diff" && <Diff before={file.before ?? ""} after={file.after ?? ""} />}
-      {view === "At the end" && <Text text={file.after ?? ""} />}
-      {view === "Before" && <Text text={file.before ?? ""} />}
+      {view === "Diff" && (
+        <Diff name={name} before={file.before ?? ""} after={file.after ?? ""} first={LINES} />
+      )}
+      {view === "At the end" && <Text name={`${name}-after`} text={file.after ?? ""} />}
+      {view === "Before" && <Text name={`${name}-before`} text={file.before ?? ""} />}
       {view === "" && <Empty>Its content is no text, or too long to be kept.</Empty>}
     </Panel>
   );
 }
 
-function Text({ text }: { text: string }) {
+function Text({ name, text }: { name: string; text: string }) {
   if (text === "") return <Empty>The file is empty.</Empty>;
-  const lines = text.split("\n");
-  if (lines.at(-1) === "") lines.pop();
-  return (
-    <div class="diff">
-      {lines.map((line, place) => (
-        <div key={place} class="diff-line same">
-          <span class="diff-number">{place + 1}</span>
-          <AgentText text={line} class="diff-text" />
-        </div>
-      ))}
-    </div>
-  );
+  return <NumberedText name={name} text={text} first={LINES} />;
 }
 
 function Patch({ id, result }: { id: string; result: RolloutResult }) {

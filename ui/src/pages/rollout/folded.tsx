@@ -5,18 +5,26 @@ import { useContext, useState } from "preact/hooks";
 import { AgentText, TerminalText } from "../../ui/text";
 import { beginning, lineCount } from "./text-lines";
 
-/** What is open, by name. */
-export const Opened = createContext(new Map<string, boolean>());
+/** How much of what is shown, by name. */
+export const Opened = createContext(new Map<string, number>());
+
+export function useShown(name: string, first: number): [number, (shown: number) => void] {
+  const opened = useContext(Opened);
+  const [shown, setShown] = useState(opened.get(name) ?? first);
+  const show = (next: number) => {
+    opened.set(name, next);
+    setShown(next);
+  };
+  return [shown, show];
+}
 
 export function useOpened(name: string, isOpenAtFirst = false): [boolean, () => void] {
-  const opened = useContext(Opened);
-  const [isOpen, setOpen] = useState(opened.get(name) ?? isOpenAtFirst);
-  const toggle = () => {
-    opened.set(name, !isOpen);
-    setOpen(!isOpen);
-  };
-  return [isOpen, toggle];
+  const [shown, show] = useShown(name, isOpenAtFirst ? 1 : 0);
+  return [shown > 0, () => show(shown > 0 ? 0 : 1)];
 }
+
+/** A browser gets slow with more text than this in one element. */
+const STEP = 100_000;
 
 interface TextProps {
   /** Unlike any other on the page. */
@@ -27,16 +35,26 @@ interface TextProps {
 }
 
 export function FoldedText({ name, text, lines, isTerminal }: TextProps) {
-  const [isOpen, toggle] = useOpened(name);
+  const [size, setSize] = useShown(name, 0);
   const start = beginning(text, lines);
-  const shown = isOpen ? text : start;
-  const isFolded = start.length < text.length;
+  const isOpen = size > 0;
+  const shown = isOpen ? text.slice(0, size) : start;
+  const left = text.length - size;
   return (
     <div class="folded-text">
       {isTerminal ? <TerminalText text={shown} /> : <AgentText text={shown} />}
-      {isFolded && (
-        <button class="plain small more" onClick={toggle} aria-expanded={isOpen}>
-          {isOpen ? "Show less" : `Show all ${amount(text, lines)}`}
+      {start.length < text.length && (
+        <button
+          class="plain small more"
+          onClick={() => setSize(isOpen ? 0 : STEP)}
+          aria-expanded={isOpen}
+        >
+          {isOpen ? "Show less" : `Show ${left > STEP ? "more of" : "all"} ${amount(text, lines)}`}
+        </button>
+      )}
+      {isOpen && left > 0 && (
+        <button class="plain small more" onClick={() => setSize(size + STEP)}>
+          Show more: {left.toLocaleString("en")} characters are left
         </button>
       )}
     </div>

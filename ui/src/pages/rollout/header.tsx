@@ -45,24 +45,31 @@ function Meta({ rollout: { result, progress } }: { rollout: Rollout }) {
   const startedAt = result?.started_at ?? progress?.started_at ?? null;
   const cost = result ? result.budget.spent.usd : (progress?.cost_usd ?? 0);
   const usage = result?.usage ?? progress;
-  const facts: [string, string][] = [
+  const facts: [name: string, value: string, about?: string][] = [
     ["Reward", result ? reward(result.reward) : "–"],
-    ["Calls", count(usage?.calls ?? null)],
+    [
+      "Turns",
+      count(usage?.calls ?? null),
+      result
+        ? "Requests to the model, each with its answer; failed ones count, too"
+        : "Requests to the model that have been answered",
+    ],
     [
       "Tokens",
       `${count(usage?.prompt_tokens ?? null)} → ${count(usage?.completion_tokens ?? null)}`,
+      "Tokens of all prompts → sampled tokens",
     ],
-    ...(cost ? ([["Cost", dollars(cost)]] as [string, string][]) : []),
-    ...(result ? ([["Time", seconds(result.wall_s)]] as [string, string][]) : []),
   ];
+  if (cost) facts.push(["Cost", dollars(cost)]);
+  if (result) facts.push(["Time", seconds(result.wall_s)]);
   const agent = result ? `${result.agent.name} ${result.agent.version}` : (progress?.agent ?? "");
   const model = result?.endpoint.model ?? progress?.model ?? "";
   const endpoint = result?.endpoint.kind ?? progress?.endpoint ?? "";
   const driver = result?.driver ?? progress?.driver;
   return (
     <dl class="rollout-meta">
-      {facts.map(([name, value]) => (
-        <div key={name}>
+      {facts.map(([name, value, about]) => (
+        <div key={name} title={about}>
           <dt>{name}</dt>
           <dd class="number">{value}</dd>
         </div>
@@ -88,7 +95,7 @@ function Meta({ rollout: { result, progress } }: { rollout: Rollout }) {
         <dt>Model</dt>
         <dd>
           <AgentText text={model || "–"} />
-          {endpoint && (
+          {endpoint && endpoint !== model && (
             <span class="muted">
               {" · "}
               <AgentText text={endpoint} />
@@ -174,7 +181,7 @@ function Actions({ rollout }: { rollout: Rollout }) {
           close={close}
           run={() => remove(`v1/rollouts/${id}`).then(() => go(link(["rollouts"])))}
         >
-          <p>Everything that was kept of it is removed: calls, tokens, files and logs.</p>
+          <p>Everything that was kept of it is removed: turns, tokens, files and logs.</p>
         </Confirm>
       )}
     </div>

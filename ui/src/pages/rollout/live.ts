@@ -8,7 +8,8 @@ export interface LiveCommand {
   number: number;
   of: number;
   cmd: string;
-  startedAt: number;
+  /** Null where the event that told of it was missed. */
+  startedAt: number | null;
   endedAt: number | null;
   exitCode: number | null;
 }
@@ -46,14 +47,17 @@ export interface Streamed {
 export interface Live {
   /** The last event's number; 0 before the first. */
   seq: number;
-  /** How often events were missed. */
+  /** How often events were missed: a server keeps only the latest of a long rollout. */
   gaps: number;
   queuedAt: number | null;
   phases: { phase: Phase; at: number }[];
   commands: LiveCommand[];
   /** The latest answered calls. */
   calls: SpokenCall[];
+  /** The answered ones that events told of. */
   callCount: number;
+  /** The latest tools of a served agent. */
+  tools: StreamedTool[];
   streamed: Streamed | null;
   /** A served agent waits for a message. */
   isIdle: boolean;
@@ -71,6 +75,7 @@ export const NOTHING: Live = {
   commands: [],
   calls: [],
   callCount: 0,
+  tools: [],
   streamed: null,
   isIdle: false,
   turnError: null,
@@ -80,6 +85,7 @@ export const NOTHING: Live = {
 
 /** More than these are in the transcript by then. */
 const CALLS_KEPT = 64;
+const TOOLS_KEPT = 64;
 
 export function fold(before: Live, events: RolloutEvent[]): Live {
   const live: Live = {
@@ -127,7 +133,7 @@ function take(live: Live, event: RolloutEvent) {
       if (command) live.commands[started] = { ...command, ...ended };
       else {
         const { of, cmd } = event;
-        live.commands.push({ phase, number, of, cmd, startedAt: event.at, ...ended });
+        live.commands.push({ phase, number, of, cmd, startedAt: null, ...ended });
       }
       break;
     }
@@ -185,7 +191,9 @@ function takeReply(live: Live, event: RolloutEvent & { event: "reply" }) {
     case "tool": {
       const { call_id: id, name, status, input, output } = reply;
       const others = old.tools.filter((tool) => tool.id !== id);
-      live.streamed = { ...old, tools: [...others, { id, name, status, input, output }] };
+      const tool = { id, name, status, input, output };
+      live.streamed = { ...old, tools: [...others, tool] };
+      live.tools = [...live.tools.filter((it) => it.id !== id), tool].slice(-TOOLS_KEPT);
       break;
     }
     case "permission":
@@ -205,9 +213,14 @@ function takeReply(live: Live, event: RolloutEvent & { event: "reply" }) {
   }
 }
 
+/** What a tool of a served agent printed, before it is part of the conversation; null where that is not known. */
+export function outputOf(live: Live, id: string | null | undefined): string | null {
+  return live.tools.find((tool) => tool.id === id)?.output ?? null;
+}
+
 /**
  * What is streamed and not in an answered call yet. A served agent may tell the end of a text after the model call that it
- * is from.
+ * is from, and runs that call's tools after it.
  */
 export function unsaid(live: Live): Streamed | null {
   const { streamed } = live;
@@ -215,6 +228,8 @@ export function unsaid(live: Live): Streamed | null {
   if (!streamed) return null;
   const text = last?.text.includes(streamed.text) ? "" : streamed.text;
   const reasoning = last?.reasoning.includes(streamed.reasoning) ? "" : streamed.reasoning;
-  const isEmpty = !text && !reasoning && streamed.tools.length === 0 && !streamed.request;
-  return isEmpty ? null : { ...streamed, text, reasoning };
+  const called = new Set(live.calls.flatMap((call) => call.toolCalls.map((tool) => tool.id)));
+  const tools = streamed.tools.filter((tool) => !called.has(tool.id));
+  const isEmpty = !text && !reasoning && tools.length === 0 && !streamed.request;
+  return isEmpty ? null : { ...streamed, text, reasoning, tools };
 }

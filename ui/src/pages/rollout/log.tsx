@@ -1,4 +1,4 @@
-// What the agent printed, and the proxy's log of model calls.
+// What the agent printed, and the proxy's log of requests to the model.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get } from "../../api/client";
 import { useLoad } from "../../api/load";
@@ -11,7 +11,7 @@ import { ending } from "./text-lines";
 const LOGS: [string, string][] = [
   ["agent", "Agent"],
   ["agent_stderr", "Standard error"],
-  ["proxy", "Model calls"],
+  ["proxy", "Model requests"],
 ];
 const LINES = 400;
 const POLL_MS = 3000;
@@ -22,16 +22,17 @@ export function LogTab({ rollout, query }: TabProps) {
   const name = LOGS.some(([log]) => log === wanted) ? wanted : "agent";
   const [lines, setLines] = useState(LINES);
   const isEarly = name === "proxy" && !result;
-  const { data, error, reload } = useLoad(
+  const { data, error, loading, reload } = useLoad(
     (abort) =>
       isEarly ? Promise.resolve("") : get<string>(`v1/rollouts/${id}/logs`, { name }, abort),
     [id, name, result !== null],
   );
+  // A slow answer is waited for: asking again would throw it away.
   useEffect(() => {
-    if (result || isEarly) return;
-    const timer = setInterval(reload, POLL_MS);
-    return () => clearInterval(timer);
-  }, [result === null, isEarly]);
+    if (result || isEarly || loading) return;
+    const timer = setTimeout(reload, POLL_MS);
+    return () => clearTimeout(timer);
+  }, [result === null, isEarly, loading]);
   const text = data ?? "";
   const box = useRef<HTMLDivElement>(null);
   const isAtEnd = useRef(true);
@@ -76,7 +77,11 @@ export function LogTab({ rollout, query }: TabProps) {
         </Empty>
       ) : text === "" ? (
         <Empty>
-          {isEarly ? "This log is there once the rollout has ended." : "Nothing was printed."}
+          {isEarly
+            ? "This log is there once the rollout has ended."
+            : result
+              ? "Nothing was printed."
+              : "Nothing has been printed yet."}
         </Empty>
       ) : (
         <div

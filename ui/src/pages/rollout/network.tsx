@@ -11,42 +11,33 @@ import type { TabProps } from "./page";
 import { inOrder } from "./phases";
 import { TableBox } from "./table-box";
 
-/** As in the record's `network.jsonl`. */
-interface Attempt {
-  at: number;
-  phase: string;
-  kind: string;
-  host: string;
-  port: number;
-  verdict: "allowed" | "refused";
-  reason?: string | null;
-  bytes_in: number;
-  bytes_out: number;
-}
+type Attempt = NetworkPage["attempts"][number];
 
 const PAGE = 100;
-const REFRESH_MS = 2000;
 
-export function NetworkTab({ rollout }: TabProps) {
-  const { id, result, progress, live } = rollout;
+export function NetworkTab({ rollout: { id, result } }: TabProps) {
+  // Attempts are written down when the sandbox is closed.
+  if (!result) return <Empty>What was tried is told when the rollout has ended.</Empty>;
+  return <Network id={id} result={result} />;
+}
+
+function Network({ id, result }: { id: string; result: RolloutResult }) {
   const [wanted, setWanted] = useState(PAGE);
   const [isRefusedOnly, setRefusedOnly] = useState(false);
   const { data, error, reload } = useLoad(
     (abort) => {
       const path = `v1/rollouts/${id}/network`;
       const load = (start: number) => get<NetworkPage>(path, { start, limit: PAGE }, abort);
-      return firstItems(wanted, load, (page) => page.attempts as Attempt[]);
+      return firstItems(wanted, load, (page) => page.attempts);
     },
     [id],
   );
-  useReload(reload, `${wanted} ${result !== null}`);
-  useReload(reload, live.said, REFRESH_MS);
-  const startedAt = result?.started_at ?? progress?.started_at ?? 0;
+  useReload(reload, wanted);
   const attempts = data?.items ?? [];
   const shown = attempts.filter((it) => !isRefusedOnly || it.verdict === "refused");
   return (
     <div class="stack">
-      {result && <Totals result={result} />}
+      <Totals result={result} />
       <Problem error={error} {...(isSaved() ? {} : { retry: reload })} />
       <Panel
         title="Attempts"
@@ -68,10 +59,10 @@ export function NetworkTab({ rollout }: TabProps) {
           <Empty>
             {isRefusedOnly && attempts.length > 0
               ? "Nothing was refused."
-              : "Nothing inside tried to reach anything. Model calls go another way and are not listed."}
+              : "Nothing inside tried to reach anything. Requests to the model go another way and are not listed."}
           </Empty>
         ) : (
-          <AttemptTable attempts={shown} startedAt={startedAt} />
+          <AttemptTable attempts={shown} startedAt={result.started_at} />
         )}
         {data && attempts.length < data.last.total && (
           <button class="plain small files-more" onClick={() => setWanted(wanted + PAGE)}>

@@ -24,7 +24,10 @@ export function Outcome({ result }: { result: RolloutResult }) {
         </p>
         {error && (
           <p class="notice bad">
-            <AgentText text={error} />
+            <AgentText text={error} />{" "}
+            {result.cause === "setup_failed" && (
+              <a href={link(["rollout", result.rollout_id, "commands"])}>What setup printed</a>
+            )}
           </p>
         )}
         <Checks result={result} />

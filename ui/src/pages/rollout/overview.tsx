@@ -12,6 +12,7 @@ import { Outcome } from "./outcome";
 import type { TabProps } from "./page";
 import { SpokenView, StreamedView } from "./transcript/entry";
 import { unsaid } from "./live";
+import { noTurns } from "./no-turns";
 import type { Rollout } from "./use-rollout";
 import { useTask } from "./use-task";
 
@@ -66,9 +67,9 @@ function Now({ rollout }: { rollout: Rollout }) {
       {streamed ? (
         <StreamedView streamed={streamed} />
       ) : last ? (
-        <SpokenView call={last} />
+        <SpokenView call={last} live={live} />
       ) : (
-        <Empty>What the model says appears here as it is said.</Empty>
+        <Empty>{noTurns(rollout, "What the model says appears here as it is said.")}</Empty>
       )}
     </Panel>
   );
@@ -116,16 +117,28 @@ function Figures({ figures, result }: FiguresProps) {
       <div class="stack">
         <Facts
           facts={[
-            ["Turns", figures ? count(figures.turns) : usage ? count(usage.calls) : "–"],
-            ["Productive turns", figures && count(figures.productive_turns)],
+            [
+              "Turns",
+              <span title="Every request to the model: the agent's own work, turns beside it, discarded and failed ones">
+                {figures ? count(figures.turns) : usage ? count(usage.calls) : "–"}
+              </span>,
+            ],
+            [
+              "Productive turns",
+              figures && (
+                <span title="Turns whose reply the agent went on from, or that end a conversation">
+                  {count(figures.productive_turns)}
+                </span>
+              ),
+            ],
             ["Prompt tokens", count(figures?.prompt_tokens ?? usage?.prompt_tokens)],
             ["Sampled tokens", count(figures?.completion_tokens ?? usage?.completion_tokens)],
             ["Cached", count(figures?.cached_tokens ?? usage?.cached_tokens)],
             ["Trainable", result ? count(result.usage.trainable_tokens) : null],
             ["Mean logprob", figures && logprob(figures.mean_logprob)],
-            ["Median latency", figures && seconds(figures.latency_median_s)],
-            ["Slowest call", figures && seconds(figures.latency_max_s)],
-            ["First call after", result && seconds(result.timings.first_call_s)],
+            ["Median turn", figures && seconds(figures.latency_median_s)],
+            ["Slowest turn", figures && seconds(figures.latency_max_s)],
+            ["First turn after", result && seconds(result.timings.first_call_s)],
             [
               "Endpoint out of order",
               result?.timings.outage_s ? seconds(result.timings.outage_s) : null,
@@ -137,7 +150,7 @@ function Figures({ figures, result }: FiguresProps) {
         />
         <Counts name="Finish reasons">{tally(figures?.finish_reasons)}</Counts>
         <Counts name="Tools">{tally(figures?.tools)}</Counts>
-        <Counts name="Calls by role">{tally(figures?.roles)}</Counts>
+        <Counts name="Turns by role">{tally(figures?.roles)}</Counts>
       </div>
     </Panel>
   );
@@ -219,20 +232,26 @@ function About({ result }: { result: RolloutResult }) {
               endpoint.served_model === endpoint.model ? null : text(endpoint.served_model),
             ],
             ["Endpoint", text(endpoint.kind)],
-            ["Address", text(endpoint.base_url)],
-            [
-              "Group",
-              result.group && !isSaved() ? (
-                <a href={link(["rollouts"], { group: result.group })}>
-                  <AgentText text={result.group} />
-                </a>
-              ) : (
-                text(result.group)
-              ),
-            ],
-            ["Record", text(result.record)],
           ]}
         />
+        <div class="long-facts">
+          <Facts
+            facts={[
+              ["Address", text(endpoint.base_url)],
+              [
+                "Group",
+                result.group && !isSaved() ? (
+                  <a href={link(["rollouts"], { group: result.group })}>
+                    <AgentText text={result.group} />
+                  </a>
+                ) : (
+                  text(result.group)
+                ),
+              ],
+              ["Record", text(result.record)],
+            ]}
+          />
+        </div>
         {labels.length > 0 && (
           <div class="row">
             {labels.map(([name, value]) => (

@@ -1,12 +1,14 @@
 // A rollout's page: what it is, where it stands, and tabs for the rest.
 import type { ComponentType } from "preact";
 import { lazy, Suspense } from "preact/compat";
+import { useMemo } from "preact/hooks";
 import type { PageProps } from "../../app";
 import { link } from "../../router";
 import { Empty, Problem, Spinner, Tabs } from "../../ui/parts";
 import { useTitle } from "../../ui/title";
 import { CommandsTab } from "./commands";
 import { FilesTab } from "./files";
+import { Opened } from "./folded";
 import { Header, verdictOf } from "./header";
 import { LogTab } from "./log";
 import { NetworkTab } from "./network";
@@ -22,25 +24,18 @@ export interface TabProps {
   query: URLSearchParams;
 }
 
-type Understand = ComponentType<{ id: string; query: URLSearchParams }>;
-
-/** Tabs that read what they show themselves. */
-function own(Part: Understand): ComponentType<TabProps> {
-  return ({ rollout, query }) => <Part id={rollout.id} query={query} />;
-}
-
 const TABS: [string, string, ComponentType<TabProps>][] = [
   ["overview", "Overview", OverviewTab],
   ["transcript", "Transcript", TranscriptTab],
-  ["turns", "Turns", own(lazy(() => import("./understand/turns")))],
-  ["tokens", "Tokens", own(lazy(() => import("./understand/tokens")))],
-  ["graph", "Graph", own(lazy(() => import("./understand/graph")))],
+  ["turns", "Turns", lazy(() => import("./understand/turns"))],
+  ["tokens", "Tokens", lazy(() => import("./understand/tokens"))],
+  ["graph", "Graph", lazy(() => import("./understand/graph"))],
   ["commands", "Commands", CommandsTab],
   ["files", "Files", FilesTab],
   ["network", "Network", NetworkTab],
   ["resources", "Resources", ResourcesTab],
   ["log", "Log", LogTab],
-  ["export", "Export", own(lazy(() => import("./understand/export")))],
+  ["export", "Export", lazy(() => import("./understand/export"))],
 ];
 
 /** How much each tab has, where that is known without loading it. */
@@ -64,6 +59,7 @@ function OneRollout({ id, tab, query }: { id: string; tab: string; query: URLSea
   const task = result?.task_id ?? progress?.task_id;
   const state = result ? verdictOf(result) : (progress?.phase ?? progress?.status ?? "");
   useTitle(task ? `${state.toUpperCase()} ${task}` : "Rollout");
+  const opened = useMemo(() => new Map<string, number>(), []);
   const Shown = TABS.find(([name]) => name === tab)?.[2];
   const counts = countsOf(rollout);
   const tabs = TABS.map(([name, title]) => ({
@@ -97,15 +93,17 @@ function OneRollout({ id, tab, query }: { id: string; tab: string; query: URLSea
       <Header rollout={rollout} />
       {error && <Problem error={error} retry={rollout.reload} />}
       <Tabs tabs={tabs} current={tab} label="Parts of the rollout" />
-      <Suspense
-        fallback={
-          <Empty>
-            <Spinner label="Loading" />
-          </Empty>
-        }
-      >
-        {Shown ? <Shown rollout={rollout} query={query} /> : <Empty>There is no such tab.</Empty>}
-      </Suspense>
+      <Opened.Provider value={opened}>
+        <Suspense
+          fallback={
+            <Empty>
+              <Spinner label="Loading" />
+            </Empty>
+          }
+        >
+          {Shown ? <Shown rollout={rollout} query={query} /> : <Empty>There is no such tab.</Empty>}
+        </Suspense>
+      </Opened.Provider>
     </div>
   );
 }

@@ -81,7 +81,8 @@ function PhaseUsage({ result, task }: { result: RolloutResult; task: Task | null
 }
 
 function Budget({ result, task }: { result: RolloutResult; task: Task | null }) {
-  const { budget } = result;
+  const { budget, usage } = result;
+  const unanswered = usage.calls - budget.spent.calls;
   return (
     <Panel title="Budget">
       <div class="stack">
@@ -95,8 +96,14 @@ function Budget({ result, task }: { result: RolloutResult; task: Task | null }) 
         )}
         {budget.stops > 0 && (
           <p class="muted small">
-            {budget.stops} model {budget.stops === 1 ? "call was" : "calls were"} answered by a
-            limit instead of the model.
+            {budget.stops} {budget.stops === 1 ? "turn was" : "turns were"} answered by a limit
+            instead of the model.
+          </p>
+        )}
+        {unanswered > 0 && (
+          <p class="muted small">
+            A turn that the model answered is one model call. {unanswered.toLocaleString("en")} of{" "}
+            {usage.calls.toLocaleString("en")} turns it did not answer; they cost none.
           </p>
         )}
       </div>

@@ -14,8 +14,9 @@ export function beginning(text: string, lines: number): string {
   return lineCount(text) <= lines + 3 && text.length <= lines * 200 ? text : text.slice(0, cut);
 }
 
+/** A line feed at the end starts no line. */
 export function lineCount(text: string): number {
-  let count = 1;
+  let count = text.endsWith("\n") ? 0 : 1;
   for (let at = text.indexOf("\n"); at >= 0; at = text.indexOf("\n", at + 1)) count += 1;
   return count;
 }
@@ -25,4 +26,23 @@ export function ending(text: string, lines: number): string {
   let at = text.length - 1;
   for (let line = 0; line < lines && at > 0; line++) at = text.lastIndexOf("\n", at - 1);
   return at > 0 ? text.slice(at + 1) : text;
+}
+
+/** A line feed at the end starts no line. */
+export function linesOf(text: string): string[] {
+  const lines = text.split("\n");
+  if (lines.at(-1) === "") lines.pop();
+  return lines;
+}
+
+/** What a press shows of a list of which only a part is shown; null where the rest is too small to be left out. */
+export function moreOf(
+  total: number,
+  shown: number,
+  step: number,
+): { next: number; isAll: boolean } | null {
+  // A button takes a line itself.
+  if (total <= shown + 3) return null;
+  const isAll = total <= shown + step;
+  return { next: isAll ? total : shown + step, isAll };
 }

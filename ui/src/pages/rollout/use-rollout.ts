@@ -5,6 +5,7 @@ import { useLoad } from "../../api/load";
 import { onRows, streamStarts, watch } from "../../api/stream";
 import type { RolloutEvent, RolloutProgress, RolloutResult, RolloutRow } from "../../api/types";
 import { fold, type Live, NOTHING } from "./live";
+import { phaseOf } from "./phases";
 
 type Answer = RolloutProgress | (RolloutResult & { status: "ended" });
 
@@ -68,8 +69,7 @@ export function useRollout(id: string): Rollout {
   }, [isOpen, isOver, data, error]);
 
   const known = standing && row && row.status !== "ended" ? { ...standing, ...row } : standing;
-  // Events are there before rows.
-  const phase = live.phases.at(-1)?.phase;
+  const phase = phaseOf(live, known);
   const progress = known && phase ? { ...known, status: "running" as const, phase } : known;
   return { id, result, progress, live, clockAhead: clock.current, isRemoved, error, reload };
 }

@@ -6,11 +6,13 @@ import { link } from "../../../router";
 import { Spinner } from "../../../ui/parts";
 import { AgentText } from "../../../ui/text";
 import { Fold, FoldedText } from "../folded";
-import type { SpokenCall, Streamed } from "../live";
+import { type Live, outputOf, type SpokenCall, type Streamed } from "../live";
 import { Tool } from "./tool";
 import { firstLine } from "./tool-view";
 
 const TEXT_LINES = 40;
+/** Of what somebody opened. */
+const OPENED_LINES = 400;
 
 const SPEAKERS: Record<Entry["speaker"], string> = {
   system: "System",
@@ -52,12 +54,13 @@ interface EntryProps {
   conversation: number | null;
   /** Unix seconds, from which times are counted. */
   startedAt: number | null;
-  isRunning: boolean;
+  /** While it runs. */
+  live: Live | null;
   isChosen: boolean;
 }
 
 export function EntryView(props: EntryProps) {
-  const { rollout, entry, conversation, startedAt, isRunning, isChosen } = props;
+  const { rollout, entry, conversation, startedAt, live, isChosen } = props;
   const name = `${conversation ?? "own"}-${entry.entry}`;
   const place = { entry: entry.entry, conversation };
   return (
@@ -105,8 +108,8 @@ export function EntryView(props: EntryProps) {
           name={`${name}-${at}`}
           tool={call.name}
           args={call.arguments}
-          result={call.result}
-          isWaiting={isRunning}
+          result={call.result ?? (live && outputOf(live, call.id))}
+          isWaiting={live !== null}
         />
       ))}
       {entry.attachments > 0 && (
@@ -139,13 +142,13 @@ function Spoken({ name, speaker, reasoning, text }: SpokenProps) {
           class="reasoning"
           title={<Preview what="Reasoning" text={reasoning} />}
         >
-          <AgentText text={reasoning} />
+          <FoldedText name={`${name}-reasoning-text`} text={reasoning} lines={OPENED_LINES} />
         </Fold>
       )}
       {text &&
         (speaker === "system" ? (
           <Fold name={`${name}-system`} title={<Preview what="Instructions" text={text} />}>
-            <AgentText text={text} />
+            <FoldedText name={`${name}-system-text`} text={text} lines={OPENED_LINES} />
           </Fold>
         ) : (
           <FoldedText
@@ -171,7 +174,7 @@ function Preview({ what, text }: { what: string; text: string }) {
 }
 
 /** What a model said a moment ago: its place in the conversation is not known yet. */
-export function SpokenView({ call }: { call: SpokenCall }) {
+export function SpokenView({ call, live }: { call: SpokenCall; live: Live }) {
   const name = `call-${call.number}`;
   const isRefused = call.status !== null && call.status >= 400;
   return (
@@ -189,7 +192,7 @@ export function SpokenView({ call }: { call: SpokenCall }) {
           name={`${name}-${at}`}
           tool={tool.name}
           args={tool.arguments}
-          result={null}
+          result={outputOf(live, tool.id)}
           isWaiting
         />
       ))}

@@ -40,7 +40,7 @@ export function MessageBox({ rollout }: { rollout: Rollout }) {
       </p>
       {live.turnError && (
         <p class="notice part small">
-          The last turn failed: <AgentText text={live.turnError} />
+          The agent failed over the last message: <AgentText text={live.turnError} />
         </p>
       )}
       <textarea

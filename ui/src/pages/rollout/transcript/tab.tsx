@@ -6,8 +6,8 @@ import { useKeys } from "../../../ui/keys";
 import { Empty, Problem, Spinner } from "../../../ui/parts";
 import { visible } from "../../../ui/text";
 import { VirtualList } from "../../../ui/virtual";
-import { Opened } from "../folded";
 import { unsaid } from "../live";
+import { noTurns } from "../no-turns";
 import type { Rollout } from "../use-rollout";
 import { EntryView, SpokenView, StreamedView } from "./entry";
 import { MessageBox } from "./message-box";
@@ -30,7 +30,6 @@ export function TranscriptTab({ rollout, query }: { rollout: Rollout; query: URL
     gaps: live.gaps,
     callCount: live.callCount,
   });
-  const opened = useMemo(() => new Map<string, boolean>(), [id]);
   const { total, entries } = transcript;
   const isOwn = conversation === null;
   const spoken =
@@ -48,13 +47,13 @@ export function TranscriptTab({ rollout, query }: { rollout: Rollout; query: URL
           entry={entry}
           conversation={conversation}
           startedAt={startedAt}
-          isRunning={isRunning}
+          live={isRunning ? live : null}
           isChosen={place === chosen}
         />
       );
     if (place < total) return <div class="entry-waiting muted">Loading…</div>;
     const call = spoken[place - total];
-    if (call) return <SpokenView call={call} />;
+    if (call) return <SpokenView call={call} live={live} />;
     return streamed ? <StreamedView streamed={streamed} /> : null;
   };
 
@@ -73,58 +72,52 @@ export function TranscriptTab({ rollout, query }: { rollout: Rollout; query: URL
   };
 
   return (
-    <Opened.Provider value={opened}>
-      <section class="panel transcript" ref={panel}>
-        <header class="transcript-bar">
-          <ConversationPicker conversations={transcript.conversations} current={transcript.root} />
-          <Search transcript={transcript} />
-          <span class="muted small number transcript-count">
-            {isRunning && (
-              <>
-                <Spinner />{" "}
-              </>
-            )}
-            {total.toLocaleString("en")} {total === 1 ? "entry" : "entries"}
-          </span>
-          <button class="small" onClick={toEnd}>
-            To the end
-          </button>
-        </header>
-        <Problem error={transcript.error} />
-        {count === 0 ? (
-          <Empty>{nothing(transcript.isLoaded, rollout)}</Empty>
-        ) : (
-          <VirtualList
-            key={conversation}
-            class="transcript-list"
-            label="Transcript; j and k go from entry to entry"
-            count={count}
-            estimate={() => ESTIMATE_PX}
-            isMeasured
-            render={draw}
-            scrollTo={transcript.isLoaded ? chosen : null}
-            align="start"
-            settled={chosen !== null && entries.has(chosen)}
-            follow={hasRun.current && chosen === null}
-            grown={streamed ?? transcript}
-            onRange={transcript.see}
-          />
-        )}
-        <MessageBox rollout={rollout} />
-      </section>
-    </Opened.Provider>
+    <section class="panel transcript" ref={panel}>
+      <header class="transcript-bar">
+        <ConversationPicker conversations={transcript.conversations} current={transcript.root} />
+        <Search transcript={transcript} />
+        <span class="muted small number transcript-count">
+          {isRunning && (
+            <>
+              <Spinner />{" "}
+            </>
+          )}
+          {transcript.isLoaded &&
+            `${total.toLocaleString("en")} ${total === 1 ? "entry" : "entries"}`}
+        </span>
+        <button class="small" onClick={toEnd}>
+          To the end
+        </button>
+      </header>
+      <Problem error={transcript.error} />
+      {count === 0 ? (
+        <Empty>
+          {transcript.isLoaded || progress?.status === "queued" ? (
+            noTurns(rollout, "What is said appears here as it is said.")
+          ) : (
+            <Spinner label="Loading" />
+          )}
+        </Empty>
+      ) : (
+        <VirtualList
+          key={conversation}
+          class="transcript-list"
+          label="Transcript; j and k go from entry to entry"
+          count={count}
+          estimate={() => ESTIMATE_PX}
+          isMeasured
+          render={draw}
+          scrollTo={transcript.isLoaded ? chosen : null}
+          align="start"
+          settled={chosen !== null && entries.has(chosen)}
+          follow={hasRun.current && chosen === null}
+          grown={streamed ?? transcript}
+          onRange={transcript.see}
+        />
+      )}
+      <MessageBox rollout={rollout} />
+    </section>
   );
-}
-
-function nothing(isLoaded: boolean, { result, progress }: Rollout): string {
-  if (progress?.status === "queued")
-    return "The rollout waits for a free slot. What is said appears here as it is said.";
-  if (!isLoaded) return "Loading…";
-  if (result?.mode === "black_box")
-    return "The model calls of a black-box rollout are not captured; the log has what the agent printed.";
-  return result
-    ? "No model call was made."
-    : "No model call has been made yet. What is said appears here as it is said.";
 }
 
 function number(text: string | null): number | null {

@@ -4,10 +4,13 @@ import { Spinner } from "../../../ui/parts";
 import { AgentText, visible } from "../../../ui/text";
 import { Diff, PatchText } from "../diff";
 import { Fold, FoldedText } from "../folded";
+import { Lines } from "../lines";
 import { toolLine, toolView, type ToolView } from "./tool-view";
 
 /** A result is folded beyond these. */
 const RESULT_LINES = 12;
+const EDIT_LINES = 40;
+const EDITS = 10;
 
 interface Props {
   /** Unlike any other on the page. */
@@ -75,14 +78,26 @@ function ToolArguments({ name, view }: { name: string; view: ToolView }) {
     case "edits":
       return (
         <>
-          {view.edits.map((edit, place) => (
-            <Diff key={place} before={edit.before} after={edit.after} />
-          ))}
+          <Lines
+            name={`${name}-edits`}
+            items={view.edits}
+            first={EDITS}
+            what="edits"
+            draw={(edit, place) => (
+              <Diff
+                key={place}
+                name={`${name}-edit-${place}`}
+                before={edit.before}
+                after={edit.after}
+                first={EDIT_LINES}
+              />
+            )}
+          />
           <Rest name={name} text={view.rest} />
         </>
       );
     case "patch":
-      return <PatchText patch={view.patch} />;
+      return <PatchText name={`${name}-patch`} text={view.patch} first={EDIT_LINES} />;
     case "arguments":
       return view.isShort ? null : (
         <div class="tool-arguments mono">
@@ -98,7 +113,7 @@ function Rest({ name, text }: { name: string; text: string | null }) {
   return (
     <Fold name={`${name}-rest`} title="Other arguments" class="tool-rest">
       <div class="mono">
-        <AgentText text={text} />
+        <FoldedText name={`${name}-rest-text`} text={text} lines={EDIT_LINES} />
       </div>
     </Fold>
   );

@@ -3,19 +3,20 @@ import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { address, ApiError, get, getBlob, isSaved, type Query } from "../../../api/client";
 import { useLoad } from "../../../api/load";
-import type { RolloutResult, ServerInfo } from "../../../api/types";
+import type { ServerInfo } from "../../../api/types";
 import { bytes, shortId } from "../../../format";
 import { Copy, Empty, Panel, Problem, Spinner } from "../../../ui/parts";
 import { AgentText } from "../../../ui/text";
+import type { TabProps } from "../page";
 import "../../../styles/understand.css";
 
 /** What some formats can be asked for beside their name. */
 const OPTIONS: Record<string, [name: string, flag: string, label: string, value: string][]> = {
   capture: [
-    ["include_discarded", "--include-discarded", "also discarded calls", "true"],
+    ["include_discarded", "--include-discarded", "also discarded turns", "true"],
     ["include_messages", "--include-messages", "also messages", "true"],
   ],
-  sequences: [["include_auxiliary", "--include-auxiliary", "also calls beside the work", "true"]],
+  sequences: [["include_auxiliary", "--include-auxiliary", "also turns beside the work", "true"]],
   sft: [["arguments", "--arguments strings", "arguments as strings", "strings"]],
 };
 const LINES = new Set(["sequences", "sft", "turns"]);
@@ -23,13 +24,8 @@ const LINES = new Set(["sequences", "sft", "turns"]);
 const extension = (format: string) =>
   format === "parquet" ? "parquet" : LINES.has(format) ? "jsonl" : "json";
 
-export default function Export({ id }: { id: string; query: URLSearchParams }) {
+export default function Export({ rollout: { id, result } }: TabProps) {
   const server = useLoad((abort) => get<ServerInfo>("v1/server", {}, abort), []);
-  const result = useLoad(
-    (abort) =>
-      get<RolloutResult | { status: string }>(`v1/rollouts/${id}`, { trace: "none" }, abort),
-    [id],
-  );
   if (isSaved())
     return (
       <Empty>
@@ -37,22 +33,27 @@ export default function Export({ id }: { id: string; query: URLSearchParams }) {
         {id}
       </Empty>
     );
-  const ended = result.data && "usage" in result.data ? result.data : null;
   return (
     <div class="understand stack">
       <Problem error={server.error} retry={server.reload} />
-      <Problem error={result.error} retry={result.reload} />
       <Panel title="The page, as one file">
-        <Item
-          name="Saved page"
-          about="Transcript, turns, tokens and graph in one HTML file. It opens anywhere, without a server."
-          path={`v1/rollouts/${id}/page`}
-          file={`rollout-${shortId(id)}.html`}
-          command={`rollcage show ${id} --html rollout-${shortId(id)}.html`}
-        />
+        {result ? (
+          <Item
+            name="Saved page"
+            about="Transcript, turns, tokens and graph in one HTML file. It opens anywhere, without a server."
+            path={`v1/rollouts/${id}/page`}
+            file={`rollout-${shortId(id)}.html`}
+            command={`rollcage show ${id} --html rollout-${shortId(id)}.html`}
+          />
+        ) : (
+          <p class="muted">It can be saved when the rollout has ended.</p>
+        )}
       </Panel>
       <Panel title="For trainers and tools">
-        {ended?.rollout_type === "eval" && (
+        {!result && (
+          <p class="muted">The rollout still runs: these hold what has been captured so far.</p>
+        )}
+        {result?.rollout_type === "eval" && (
           <p class="notice part">
             This rollout has no exact tokens, so formats that are for training alone are refused.
           </p>
@@ -63,10 +64,10 @@ export default function Export({ id }: { id: string; query: URLSearchParams }) {
         ))}
       </Panel>
       <Panel title="As it was stored">
-        {!ended && !result.loading && (
-          <p class="muted">Some of it is there once the rollout has ended.</p>
+        {!result && (
+          <p class="muted">The result, the patch and artifacts appear here when it has ended.</p>
         )}
-        {ended && (
+        {result && (
           <Item
             name="Result"
             about="Reward, endings, findings, commands, figures: everything but the tokens."
@@ -76,11 +77,11 @@ export default function Export({ id }: { id: string; query: URLSearchParams }) {
             command={`rollcage show ${id} --json --trace none`}
           />
         )}
-        {ended && ended.patch_bytes !== null && ended.patch_bytes !== undefined && (
+        {result && result.patch_bytes !== null && result.patch_bytes !== undefined && (
           <Item
             name="Patch"
             about="What the agent changed in the work directory."
-            size={ended.patch_bytes}
+            size={result.patch_bytes}
             path={`v1/rollouts/${id}/patch`}
             file={`rollout-${shortId(id)}.patch`}
           />
@@ -99,7 +100,7 @@ export default function Export({ id }: { id: string; query: URLSearchParams }) {
           query={{ name: "agent_stderr" }}
           file={`rollout-${shortId(id)}.stderr.log`}
         />
-        {ended?.artifacts?.map((artifact) => (
+        {result?.artifacts?.map((artifact) => (
           <Item
             key={artifact.path}
             name={<AgentText text={artifact.path} />}

@@ -20,7 +20,7 @@ export function GraphList({ id, graph }: { id: string; graph: SegmentGraph }) {
       {segment.nodes.length > 1 && (
         <>
           {segment.isBundle ? " and others up to " : " to "}
-          {turnLink(segment.nodes.at(-1)!.turn)} ({segment.nodes.length} calls)
+          {turnLink(segment.nodes.at(-1)!.turn)} ({segment.nodes.length.toLocaleString("en")} turns)
         </>
       )}
       <span class="muted">

@@ -5,19 +5,17 @@ import type { GraphEdge } from "../../../api/types";
 import { link } from "../../../router";
 import { type Box, CHIP, chipPlace, type Line, type Picture } from "./layout";
 import type { Chip } from "./segments";
+import { fitted, kept, showing, type View, zoomed } from "./view";
 import { LINKS, reasonWords } from "./words";
-
-interface View {
-  x: number;
-  y: number;
-  scale: number;
-}
 
 const KINDS = Object.keys(LINKS) as GraphEdge["link"][];
 const path = line<{ x: number; y: number }>(
   (at) => at.x,
   (at) => at.y,
 ).curve(curveBasis);
+
+/** At first nothing is drawn smaller than can be read. */
+const READABLE = 0.55;
 
 interface Props {
   id: string;
@@ -31,56 +29,43 @@ export function GraphView({ id, picture, turn, direction }: Props) {
   const [view, setView] = useState<View>({ x: 0, y: 0, scale: 1 });
   const drag = useRef<{ x: number; y: number; hasMoved: boolean } | null>(null);
 
-  /** Shows all of it; at first only as far as it can be read, from where the work starts. */
-  const fit = (least = 0.1) => {
-    const size = svg.current?.getBoundingClientRect();
-    if (!size || size.width === 0) return;
-    const whole = Math.min(1.2, size.width / picture.width, size.height / picture.height);
-    const scale = Math.max(whole, least);
-    const work = picture.boxes.find((one) => !one.segment.isBundle) ?? picture.boxes[0]!;
-    const place = (
-      room: number,
-      length: number,
-      start: number,
-      extent: number,
-      isAlong: boolean,
-    ) => {
-      if (length * scale <= room) return (room - length * scale) / 2;
-      return isAlong ? 8 - start * scale : room / 2 - (start + extent / 2) * scale;
-    };
-    setView({
-      x: place(size.width, picture.width, work.x, work.width, direction === "LR"),
-      y: place(size.height, picture.height, work.y, work.height, direction === "TB"),
-      scale,
-    });
+  /** Whether the reader has chosen what is seen, which a growing graph must not change. */
+  const isChosen = useRef(false);
+  const drawn = useRef<Picture | null>(null);
+  const sizeOf = () => svg.current?.getBoundingClientRect() ?? new DOMRect();
+
+  const fit = () => {
+    isChosen.current = false;
+    if (sizeOf().width > 0) setView(fitted(picture, sizeOf(), direction));
   };
   const zoom = (factor: number, at?: { x: number; y: number }) => {
-    const size = svg.current!.getBoundingClientRect();
-    const [px, py] = at ? [at.x - size.left, at.y - size.top] : [size.width / 2, size.height / 2];
-    setView((old) => {
-      const scale = Math.min(3, Math.max(0.1, old.scale * factor));
-      const grown = scale / old.scale;
-      return { scale, x: px - (px - old.x) * grown, y: py - (py - old.y) * grown };
-    });
+    isChosen.current = true;
+    const size = sizeOf();
+    const point = at
+      ? { x: at.x - size.left, y: at.y - size.top }
+      : { x: size.width / 2, y: size.height / 2 };
+    setView((old) => zoomed(old, factor, point));
   };
-  const pan = (x: number, y: number) => setView((old) => ({ ...old, x: old.x + x, y: old.y + y }));
+  const pan = (x: number, y: number) => {
+    isChosen.current = true;
+    setView((old) => ({ ...old, x: old.x + x, y: old.y + y }));
+  };
 
   const box = picture.boxes.find((one) => one.segment.nodes.some((node) => node.turn === turn));
+  // Another turn or another layout is another question; growth is not.
   useLayoutEffect(() => {
-    fit(0.55);
-    const size = svg.current?.getBoundingClientRect();
-    if (!box || !size) return;
+    isChosen.current = false;
+  }, [direction, turn]);
+  useLayoutEffect(() => {
+    const [before, size] = [drawn.current, sizeOf()];
+    drawn.current = picture;
+    if (size.width === 0) return;
     setView((old) => {
-      const [x, y] = [
-        (box.x + box.width / 2) * old.scale + old.x,
-        (box.y + box.height / 2) * old.scale + old.y,
-      ];
-      const isSeen = x > 40 && y > 40 && x < size.width - 40 && y < size.height - 40;
-      return isSeen
-        ? old
-        : { ...old, x: old.x + size.width / 2 - x, y: old.y + size.height / 2 - y };
+      if (before && isChosen.current) return kept(old, before, picture, size);
+      const all = fitted(picture, size, direction, READABLE);
+      return box ? showing(all, box, size) : all;
     });
-  }, [picture.width, picture.height, direction, turn]);
+  }, [picture, direction, turn]);
 
   // A wheel alone scrolls the page; only with a modifier, or inside a picture that has the focus, does it zoom.
   useEffect(() => {
@@ -130,13 +115,13 @@ export function GraphView({ id, picture, turn, direction }: Props) {
       class="panel graph-panel"
       tabIndex={0}
       role="region"
-      aria-label="Graph of the calls: arrow keys move it, plus and minus zoom, 0 shows all"
+      aria-label="Graph of the turns: arrow keys move it, plus and minus zoom, 0 shows all"
       onKeyDown={onKeyDown}
     >
       <svg
         ref={svg}
         role="group"
-        aria-label="The calls in segments"
+        aria-label="The turns in segments"
         onPointerDown={onPointerDown}
         onPointerMove={onPointerMove}
         onPointerUp={() => (drag.current = null)}
@@ -227,8 +212,8 @@ function EdgeView({ line: { edge, points, label } }: { line: Line }) {
 function BoxView({ id, box, turn }: { id: string; box: Box; turn: number | null }) {
   const { segment } = box;
   const [first, last] = [segment.nodes[0]!.turn, segment.nodes.at(-1)!.turn];
-  const calls = `${segment.nodes.length} ${segment.nodes.length === 1 ? "call" : "calls"}`;
-  const range = segment.isBundle || first === last ? calls : `${first}–${last} · ${calls}`;
+  const turns = `${segment.nodes.length} ${segment.nodes.length === 1 ? "turn" : "turns"}`;
+  const range = segment.isBundle || first === last ? turns : `${first}–${last} · ${turns}`;
   const about = reasonWords({
     role: segment.nodes[0]!.role,
     reason: segment.reason,

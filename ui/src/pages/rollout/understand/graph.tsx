@@ -1,17 +1,21 @@
-// How the calls of a rollout go on from each other, as a picture and as a list.
+// How the turns of a rollout go on from each other, as a picture and as a list.
 import { useMemo } from "preact/hooks";
 import { get } from "../../../api/client";
 import { useLoad } from "../../../api/load";
 import type { GraphEdge, GraphNode, GraphPage, RolloutFigures } from "../../../api/types";
 import { words } from "../../../format";
+import { setParams } from "../../../router";
 import { Empty, Problem, Spinner } from "../../../ui/parts";
 import "../../../styles/understand.css";
 import { GraphList } from "./graph-list";
 import { GraphView } from "./graph-view";
+import { noTurns } from "../no-turns";
+import type { TabProps } from "../page";
 import { numberParam, useIsNarrow } from "./place";
-import { picture, SEGMENTS_MAX } from "./layout";
+import { picture, SEGMENTS_AROUND, SEGMENTS_MAX } from "./layout";
 import { useGrowth } from "./live";
-import { segments } from "./segments";
+import { TurnNumber } from "./parts";
+import { around, segments } from "./segments";
 
 const PAGE = 5000;
 
@@ -27,7 +31,8 @@ async function loadGraph(id: string, abort: AbortSignal) {
   }
 }
 
-export default function Graph({ id, query }: { id: string; query: URLSearchParams }) {
+export default function Graph({ rollout, query }: TabProps) {
+  const { id } = rollout;
   const loaded = useLoad((abort) => loadGraph(id, abort), [id]);
   const figures = useLoad(
     (abort) => get<RolloutFigures>(`v1/rollouts/${id}/figures`, {}, abort),
@@ -43,35 +48,46 @@ export default function Graph({ id, query }: { id: string; query: URLSearchParam
     () => (loaded.data ? segments(loaded.data.nodes, loaded.data.edges) : null),
     [loaded.data],
   );
+  const isPart = graph !== null && graph.segments.length > SEGMENTS_MAX;
   const drawn = useMemo(() => {
-    if (!graph || graph.segments.length > SEGMENTS_MAX) return null;
-    const notable = new Set(graph.edges.flatMap((edge) => [edge.fromTurn, edge.toTurn]));
+    if (!graph) return null;
+    const part = isPart ? around(graph, turn, SEGMENTS_AROUND) : graph;
+    const notable = new Set(part.edges.flatMap((edge) => [edge.fromTurn, edge.toTurn]));
     if (turn !== null) notable.add(turn);
-    return picture(graph, direction, notable);
+    return picture(part, direction, notable);
   }, [graph, direction, turn]);
   if (!graph && loaded.error) return <Problem error={loaded.error} retry={loaded.reload} />;
-  if (!graph || !loaded.data)
+  if (!graph || !drawn || !loaded.data)
     return (
       <Empty>
         <Spinner label="Loading the graph" />
       </Empty>
     );
   if (loaded.data.nodes.length === 0)
-    return <Empty>No model call yet. The graph grows as the agent makes them.</Empty>;
+    return <Empty>{noTurns(rollout, "The graph grows with each turn.")}</Empty>;
   return (
     <div class="understand stack">
       <Roles figures={figures.data} />
-      {drawn ? (
-        <GraphView id={id} picture={drawn} turn={turn} direction={direction} />
-      ) : (
-        <p class="notice">
-          The calls fork into {graph.segments.length.toLocaleString("en")} parts, which is too much
-          for a picture. The list below has all of them.
-        </p>
+      {isPart && (
+        <div class="notice row spread">
+          <span>
+            The turns fork into {graph.segments.length.toLocaleString("en")} parts, too many to
+            draw. The picture has the {drawn.boxes.length} nearest to turn {turn ?? 0}; the list has
+            all.
+          </span>
+          <TurnNumber
+            label="Show around turn"
+            turn={turn ?? 0}
+            total={loaded.data.nodes.length}
+            choose={(next) => setParams({ turn: next })}
+          />
+        </div>
       )}
-      <details class="panel graph-list" open={!drawn}>
+      <GraphView id={id} picture={drawn} turn={turn} direction={direction} />
+      <details class="panel graph-list" open={isPart}>
         <summary>
-          The same as a list: {graph.segments.length}{" "}
+          {isPart ? "All of it" : "The same"} as a list:{" "}
+          {graph.segments.length.toLocaleString("en")}{" "}
           {graph.segments.length === 1 ? "part" : "parts"}
         </summary>
         <GraphList id={id} graph={graph} />
@@ -83,10 +99,12 @@ export default function Graph({ id, query }: { id: string; query: URLSearchParam
 /** What the server counted. */
 function Roles({ figures }: { figures: RolloutFigures | null }) {
   if (!figures) return <p class="small muted graph-roles">&nbsp;</p>;
+  const roles = Object.entries(figures.roles).map(
+    ([role, count]) => `${count.toLocaleString("en")} ${words(role)}`,
+  );
   const parts = [
-    `${figures.turns} calls`,
-    ...Object.entries(figures.roles).map(([role, count]) => `${count} ${words(role)}`),
-    `${figures.productive_turns} productive`,
+    `${figures.turns.toLocaleString("en")} ${figures.turns === 1 ? "turn" : "turns"}: ${roles.join(", ")}`,
+    `${figures.productive_turns.toLocaleString("en")} productive`,
     figures.forks > 0 && `${figures.forks} ${figures.forks === 1 ? "fork" : "forks"}`,
     figures.subagents > 0 &&
       `${figures.subagents} ${figures.subagents === 1 ? "subagent" : "subagents"}`,

@@ -35,8 +35,10 @@ export interface Picture {
   height: number;
 }
 
-/** A graph that is drawn in lanes beyond this many segments would take seconds, and nobody could read it. */
+/** Beyond this many segments a picture would take seconds, and nobody could read it. */
 export const SEGMENTS_MAX = 400;
+/** Of such a graph so many are drawn. */
+export const SEGMENTS_AROUND = 100;
 
 export function picture(
   graph: SegmentGraph,

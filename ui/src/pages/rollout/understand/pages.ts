@@ -7,6 +7,9 @@ export interface Page<T> {
   total: number;
 }
 
+/** As long as other loads wait for a server that is away. */
+const RETRY_MS = 2000;
+
 type Load<T> = (start: number, limit: number, abort: AbortSignal) => Promise<Page<T>>;
 
 /** Knows which pages are there, which are asked for, and which may be out of date. */
@@ -17,6 +20,7 @@ export class PageCache<T> {
   private readonly stale = new Set<number>();
   private readonly asked = new Map<number, AbortController>();
   private range: [number, number] = [0, 0];
+  private timer: ReturnType<typeof setTimeout> | undefined;
   private readonly size: number;
   private readonly load: Load<T>;
   private readonly changed: () => void;
@@ -45,7 +49,14 @@ export class PageCache<T> {
     this.need(...this.range);
   }
 
+  /** Loads once more what could not be loaded. */
+  readonly retry = () => {
+    clearTimeout(this.timer);
+    this.need(...this.range);
+  };
+
   stop() {
+    clearTimeout(this.timer);
     for (const abort of this.asked.values()) abort.abort();
     this.asked.clear();
   }
@@ -66,6 +77,12 @@ export class PageCache<T> {
         if (abort.signal.aborted) return;
         this.asked.delete(page);
         this.error = error instanceof ApiError ? error : new ApiError(0, "error", String(error));
+        // Pages that were there stay out of date.
+        if (this.pages.has(page)) this.stale.add(page);
+        if (this.error.code === "unreachable") {
+          clearTimeout(this.timer);
+          this.timer = setTimeout(this.retry, RETRY_MS);
+        }
         this.changed();
       },
     );

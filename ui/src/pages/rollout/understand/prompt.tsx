@@ -23,6 +23,8 @@ interface Props {
 }
 
 export function PromptIds({ id, turn, token, detail }: Props) {
+  // Ids of a prompt come with the answer.
+  const isAnswered = detail.role !== "pending";
   const perRow = useIsNarrow() ? 5 : 10;
   const ids = usePages<Token>(
     PAGE,
@@ -31,10 +33,9 @@ export function PromptIds({ id, turn, token, detail }: Props) {
       const page = await get<TokenPage>(`v1/rollouts/${id}/turns/${turn}/tokens`, query, abort);
       return { items: page.tokens, total: page.total };
     },
-    [id, turn],
+    [id, turn, isAnswered],
   );
-  if (ids.total === null && ids.error)
-    return <Problem error={ids.error} retry={() => ids.need(0, 0)} />;
+  if (ids.total === null && ids.error) return <Problem error={ids.error} retry={ids.retry} />;
   if (ids.total === null) return <Spinner label="Loading the prompt's ids" />;
   const total = ids.total;
   const chosen = token !== null && token < total ? token : null;
@@ -67,7 +68,9 @@ export function PromptIds({ id, turn, token, detail }: Props) {
         </header>
         {total === 0 ? (
           <Empty>
-            No id of this prompt is known. {detail.not_exact ? flawWords(detail.not_exact) : ""}
+            {isAnswered
+              ? `No id of this prompt is known. ${detail.not_exact ? flawWords(detail.not_exact) : ""}`
+              : "The model is answering. The prompt's ids come with the answer."}
           </Empty>
         ) : (
           <div
@@ -99,6 +102,7 @@ export function PromptIds({ id, turn, token, detail }: Props) {
             />
           </div>
         )}
+        <Problem error={ids.error} retry={ids.retry} />
         <footer class="small" aria-live="polite">
           {chosen === null || !known ? (
             <span class="muted">
@@ -166,7 +170,7 @@ function PromptToken({ id, index, token }: { id: string; index: number; token: T
 }
 
 function PromptMessages({ id, turn }: { id: string; turn: number }) {
-  // A saved file holds each message once, with the call that sent it first.
+  // A saved file holds each message once, with the turn that sent it first.
   const [isWhole, setWhole] = useState(!isSaved());
   const detail = useLoad(
     (abort) =>
@@ -188,7 +192,7 @@ function PromptMessages({ id, turn }: { id: string; turn: number }) {
             title="Messages"
             messages={detail.data.messages}
             note={
-              before > 0 && !isWhole ? `after ${before} that earlier calls sent or got` : undefined
+              before > 0 && !isWhole ? `after ${before} that earlier turns sent or got` : undefined
             }
             action={
               isSaved() ? undefined : (

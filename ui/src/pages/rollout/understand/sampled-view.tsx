@@ -24,7 +24,8 @@ interface Props {
 }
 
 export function SampledTokens({ id, turn, token, detail }: Props) {
-  const sampled = useSampled(id, turn);
+  const isAnswered = detail.role !== "pending";
+  const sampled = useSampled(id, turn, isAnswered);
   const { tokens, total } = sampled;
   const [colouring, setColouring] = useState<Colouring>("logprob");
   const [hasMarks, setMarks] = useState(false);
@@ -57,6 +58,12 @@ export function SampledTokens({ id, turn, token, detail }: Props) {
     return () => cancelAnimationFrame(frame);
   }, [chosen, isWhole]);
 
+  if (!isAnswered)
+    return (
+      <Empty>
+        <Spinner /> The model is answering. Its tokens appear here once the answer is complete.
+      </Empty>
+    );
   if (sampled.error && tokens.length === 0)
     return <Problem error={sampled.error} retry={sampled.retry} />;
   if (total === null) return <Spinner label="Loading the tokens" />;
@@ -209,8 +216,7 @@ export function SampledTokens({ id, turn, token, detail }: Props) {
 }
 
 function whyNone(detail: TurnDetail): string {
-  if (detail.role === "pending") return "The call has no answer yet.";
   if (detail.role === "failed") return "The endpoint gave no completion, so nothing was sampled.";
   const why = detail.not_exact ? flawWords(detail.not_exact) : "The endpoint told none.";
-  return `No token of this call was captured. ${why}`;
+  return `No token of this turn was captured. ${why}`;
 }

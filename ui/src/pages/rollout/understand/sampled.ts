@@ -1,4 +1,4 @@
-// All sampled tokens of one call, page after page.
+// All sampled tokens of one turn, page after page.
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, get } from "../../../api/client";
 import type { Token, TokenPage } from "../../../api/types";
@@ -14,22 +14,34 @@ export interface Sampled {
   retry: () => void;
 }
 
-/** Shows the first page at once and goes on until all are there: the picture of the whole needs all of them. */
-export function useSampled(id: string, turn: number): Sampled {
+/** As long as other loads wait for a server that is away. */
+const RETRY_MS = 2000;
+
+/**
+ * Shows the first page at once and goes on until all are there: the picture of the whole needs all of them. A turn that is
+ * not answered has none, and is read again as soon as it is.
+ */
+export function useSampled(id: string, turn: number, isAnswered: boolean): Sampled {
   const [round, setRound] = useState(0);
   const retry = () => setRound((n) => n + 1);
   const none = { tokens: [], total: null, isExact: false, error: null };
   const [state, setState] = useState<Omit<Sampled, "retry">>(none);
   useEffect(() => {
     const abort = new AbortController();
+    let timer = 0;
     setState(none);
+    if (!isAnswered) return;
     loadAll(id, turn, abort.signal, setState).catch((error: unknown) => {
       if (abort.signal.aborted) return;
       const known = error instanceof ApiError ? error : new ApiError(0, "error", String(error));
       setState((old) => ({ ...old, error: known }));
+      if (known.code === "unreachable") timer = window.setTimeout(retry, RETRY_MS);
     });
-    return () => abort.abort();
-  }, [id, turn, round]);
+    return () => {
+      abort.abort();
+      clearTimeout(timer);
+    };
+  }, [id, turn, isAnswered, round]);
   return { ...state, retry };
 }
 

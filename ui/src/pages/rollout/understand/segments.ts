@@ -150,3 +150,23 @@ export function chips(segment: Segment, isNotable: (at: number) => boolean): Chi
   }
   return shown;
 }
+
+/** At most so many segments: those that the fewest links lead to from the one with this turn, or from the first. */
+export function around(graph: SegmentGraph, turn: number | null, most: number): SegmentGraph {
+  const beside = new Map<number, number[]>();
+  for (const { from, to } of graph.edges) {
+    push(beside, from, to);
+    push(beside, to, from);
+  }
+  const middle =
+    graph.segments.find(({ nodes }) => nodes.some((node) => node.turn === turn)) ??
+    graph.segments[0];
+  const near = new Set(middle ? [middle.id] : []);
+  // A set is walked in the order in which things are put into it, also those that are put while it is walked.
+  for (const id of near)
+    for (const next of beside.get(id) ?? []) if (near.size < most) near.add(next);
+  return {
+    segments: graph.segments.filter(({ id }) => near.has(id)),
+    edges: graph.edges.filter(({ from, to }) => near.has(from) && near.has(to)),
+  };
+}

@@ -1,12 +1,14 @@
-// The tokens of one model call: what was sampled, how likely it was, and what went in.
+// The tokens of one turn: what was sampled, how likely it was, and what went in.
 import { get } from "../../../api/client";
 import { useLoad } from "../../../api/load";
 import type { TurnDetail, TurnPage } from "../../../api/types";
 import { count, logprob } from "../../../format";
 import { link, setParams } from "../../../router";
 import { useKeys } from "../../../ui/keys";
-import { Problem, Spinner } from "../../../ui/parts";
+import { Empty, Problem, Spinner } from "../../../ui/parts";
 import "../../../styles/understand.css";
+import { noTurns } from "../no-turns";
+import type { TabProps } from "../page";
 import { numberParam } from "./place";
 import { useGrowth } from "./live";
 import { RoleBadge, TurnNumber } from "./parts";
@@ -14,22 +16,27 @@ import { PromptIds } from "./prompt";
 import { SampledTokens } from "./sampled-view";
 import { flawWords } from "./words";
 
-export default function Tokens({ id, query }: { id: string; query: URLSearchParams }) {
+export default function Tokens({ rollout, query }: TabProps) {
+  const { id, result } = rollout;
   const turn = numberParam(query, "turn") ?? 0;
   const token = numberParam(query, "token");
   const part = query.get("part") === "prompt" ? "prompt" : "sampled";
-  const detail = useLoad(
-    (abort) => get<TurnDetail>(`v1/rollouts/${id}/turns/${turn}`, {}, abort),
-    [id, turn],
-  );
   const turns = useLoad(
     (abort) => get<TurnPage>(`v1/rollouts/${id}/turns`, { start: 0, limit: 1 }, abort),
     [id],
   );
   const total = turns.data?.total ?? null;
+  // An ended rollout says at once whether there are turns.
+  const hasTurns = (result?.usage.calls ?? total ?? 0) > 0;
+  const detail = useLoad(
+    async (abort) =>
+      hasTurns ? get<TurnDetail>(`v1/rollouts/${id}/turns/${turn}`, {}, abort) : null,
+    [id, turn, hasTurns],
+  );
   useGrowth(id, () => {
     turns.reload();
-    if (detail.data?.role === "pending") detail.reload();
+    // It may have been answered, and what later turns do changes an earlier one's role.
+    detail.reload();
   });
   const choose = (next: number) => setParams({ turn: Math.max(0, next), token: null });
   useKeys((key) => {
@@ -39,6 +46,10 @@ export default function Tokens({ id, query }: { id: string; query: URLSearchPara
     return true;
   });
   const it = detail.data;
+  if (total === 0)
+    return (
+      <Empty>{noTurns(rollout, "The tokens of each turn appear here once it is answered.")}</Empty>
+    );
   return (
     <div class="understand stack">
       <header class="token-head">
@@ -84,9 +95,9 @@ export default function Tokens({ id, query }: { id: string; query: URLSearchPara
         </div>
       </header>
       <Problem error={detail.error} retry={detail.reload} />
-      {!it && detail.loading && <Spinner label="Loading the call" />}
-      {it?.not_exact && (
-        <p class="notice part">The tokens of this call are not exact. {flawWords(it.not_exact)}</p>
+      {!it && detail.loading && <Spinner label="Loading the turn" />}
+      {it?.not_exact && it.role !== "pending" && (
+        <p class="notice part">The tokens of this turn are not exact. {flawWords(it.not_exact)}</p>
       )}
       {it && part === "sampled" && <SampledTokens id={id} turn={turn} token={token} detail={it} />}
       {it && part === "prompt" && <PromptIds id={id} turn={turn} token={token} detail={it} />}

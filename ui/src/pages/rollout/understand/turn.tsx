@@ -1,4 +1,4 @@
-// One model call in full.
+// One turn in full.
 import { useState } from "preact/hooks";
 import { get, isSaved } from "../../../api/client";
 import { useLoad } from "../../../api/load";
@@ -21,8 +21,11 @@ export function TurnView({ id, turn, total }: { id: string; turn: number; total:
     (abort) => get<TurnDetail>(`v1/rollouts/${id}/turns/${turn}`, { messages }, abort),
     [id, turn, isWhole],
   );
-  // A call without an answer gets one.
-  useGrowth(id, () => detail.data?.role === "pending" && detail.reload());
+  // It may have been answered, and what later turns do changes an earlier one's role. All of a long conversation is read
+  // again only for its answer.
+  useGrowth(id, () => {
+    if (!isWhole || detail.data?.role === "pending") detail.reload();
+  });
   const it = detail.data;
   return (
     <section class="panel turn-view" aria-label={`Turn ${turn}`}>
@@ -44,7 +47,7 @@ export function TurnView({ id, turn, total }: { id: string; turn: number; total:
       </header>
       <div class="body stack" tabIndex={0} role="region" aria-label={`Turn ${turn} in full`}>
         <Problem error={detail.error} retry={detail.reload} />
-        {!it && detail.loading && <Spinner label="Loading the call" />}
+        {!it && detail.loading && <Spinner label="Loading the turn" />}
         {it && (
           <>
             <Notices detail={it} />
@@ -55,7 +58,7 @@ export function TurnView({ id, turn, total }: { id: string; turn: number; total:
               messages={it.messages}
               note={
                 it.messages_before > 0 && !isWhole
-                  ? `after ${it.messages_before} that earlier calls sent or got`
+                  ? `after ${it.messages_before} that earlier turns sent or got`
                   : undefined
               }
               action={

@@ -1,4 +1,4 @@
-// Every model call of a rollout as a table, and one of them in full.
+// Every turn of a rollout, which is one model call, as a table, and one of them in full.
 import { get } from "../../../api/client";
 import type { TurnPage, TurnRow } from "../../../api/types";
 import { count, logprob, seconds } from "../../../format";
@@ -8,6 +8,8 @@ import { Empty, Problem, Spinner } from "../../../ui/parts";
 import { AgentText } from "../../../ui/text";
 import { VirtualList } from "../../../ui/virtual";
 import "../../../styles/understand.css";
+import { noTurns } from "../no-turns";
+import type { TabProps } from "../page";
 import { numberParam, useIsNarrow } from "./place";
 import { useGrowth } from "./live";
 import { usePages } from "./pages";
@@ -17,7 +19,8 @@ import { finishWords, flawWords } from "./words";
 
 const PAGE = 200;
 
-export default function Turns({ id, query }: { id: string; query: URLSearchParams }) {
+export default function Turns({ rollout, query }: TabProps) {
+  const { id } = rollout;
   const turns = usePages<TurnRow>(
     PAGE,
     async (start, limit, abort) => {
@@ -39,19 +42,19 @@ export default function Turns({ id, query }: { id: string; query: URLSearchParam
     return true;
   });
   if (turns.total === null && turns.error)
-    return <Problem error={turns.error} retry={() => turns.need(0, 0)} />;
+    return <Problem error={turns.error} retry={turns.retry} />;
   if (turns.total === null)
     return (
       <Empty>
-        <Spinner label="Loading the model calls" />
+        <Spinner label="Loading the turns" />
       </Empty>
     );
   if (total === 0)
-    return <Empty>No model call yet. Calls appear here as the agent makes them.</Empty>;
+    return <Empty>{noTurns(rollout, "Each turn appears here as it is made.")}</Empty>;
   return (
     <div class="understand turn-page">
       <div class="panel turn-table">
-        <div class="table" role="table" aria-label="Model calls" aria-rowcount={total + 1}>
+        <div class="table" role="table" aria-label="Turns" aria-rowcount={total + 1}>
           <div class="turn-row head" role="row">
             {HEADS.map(([name, title, kind]) => (
               <span key={name} role="columnheader" class={kind} title={title}>
@@ -62,7 +65,7 @@ export default function Turns({ id, query }: { id: string; query: URLSearchParam
           <VirtualList
             key={isNarrow ? "narrow" : "wide"}
             role="rowgroup"
-            label={`${total} model calls; j and k move`}
+            label={`${total} turns; j and k move`}
             count={total}
             estimate={() => (isNarrow ? 58 : 34)}
             align="auto"
@@ -78,9 +81,10 @@ export default function Turns({ id, query }: { id: string; query: URLSearchParam
             )}
           />
         </div>
+        <Problem error={turns.error} retry={turns.retry} />
         <footer class="small muted row spread">
           <span>
-            {total.toLocaleString("en")} {total === 1 ? "call" : "calls"}
+            {total.toLocaleString("en")} {total === 1 ? "turn" : "turns"}
           </span>
           <span class="row">
             <kbd>j</kbd> <kbd>k</kbd> move
@@ -94,8 +98,8 @@ export default function Turns({ id, query }: { id: string; query: URLSearchParam
 }
 
 const HEADS: [string, string, string][] = [
-  ["#", "The call's number", "number"],
-  ["Role", "Whose call it is", ""],
+  ["#", "The turn's number, from 0", "number"],
+  ["Role", "Whose turn it is", ""],
   ["In", "Tokens of the prompt", "number"],
   ["Cached", "Those of the prompt's that were cached", "number"],
   ["Out", "Sampled tokens", "number"],

@@ -13,7 +13,7 @@ export const roleName = (call: Named) =>
   call.role === "agent" && call.is_subagent ? "subagent" : call.role;
 
 const REASONS: Record<string, string> = {
-  beside: "A call beside the work, such as a title; nothing goes on from it",
+  beside: "A turn beside the work, such as a title; nothing goes on from it",
   summary: "A summary of a long conversation, from which the agent started over",
   asked_again: "The agent asked the same again and went on from the other reply",
   thrown_away: "The agent did not use this reply",
@@ -22,7 +22,7 @@ const REASONS: Record<string, string> = {
 const ROLES: Record<string, string> = {
   agent: "The agent's own work",
   subagent: "The work of an agent that the agent started",
-  auxiliary: "A call beside the work",
+  auxiliary: "A turn beside the work",
   discarded: "A reply that nothing goes on from",
   failed: "The endpoint gave no completion",
   pending: "No answer yet",
