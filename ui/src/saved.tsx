@@ -7,6 +7,7 @@ import RolloutPage from "./pages/rollout/page";
 import { go, link, route } from "./router";
 import { type Saved, savedSource } from "./saved/source";
 import { nextTheme, theme } from "./theme";
+import { Boundary } from "./ui/boundary";
 import { AgentText } from "./ui/text";
 import "./styles/base.css";
 import "./styles/parts.css";
@@ -41,12 +42,14 @@ function SavedApp({ saved }: { saved: Saved }) {
         </div>
       </header>
       <main id="main" tabIndex={-1}>
-        <Suspense fallback={null}>
-          <RolloutPage
-            path={[saved.rollout_id, ...(first === "rollout" ? rest : [])]}
-            query={route.value.query}
-          />
-        </Suspense>
+        <Boundary place={route.value.path.join("/")}>
+          <Suspense fallback={null}>
+            <RolloutPage
+              path={[saved.rollout_id, ...(first === "rollout" ? rest : [])]}
+              query={route.value.query}
+            />
+          </Suspense>
+        </Boundary>
       </main>
     </>
   );

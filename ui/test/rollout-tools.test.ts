@@ -138,3 +138,11 @@ test("a search looks at everything that is shown", () => {
   assert.deepEqual(matches(entries, " needle "), [0, 2, 3]);
   assert.deepEqual(matches(entries, " "), []);
 });
+
+test("arguments that are nested deeper than a browser can follow are shown as they were written", () => {
+  const deep = `{"command":"ls","more":${"[".repeat(6000)}${"]".repeat(6000)}}`;
+  const view = toolView("bash", deep);
+  assert.equal(view.kind, "shell");
+  const list = toolView("any", "[".repeat(6000) + "]".repeat(6000));
+  assert.equal(list.kind === "arguments" && list.text.replace(/\s/g, "").length, 12_000);
+});

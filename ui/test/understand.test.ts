@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { ApiError } from "../src/api/client";
 import type { GraphEdge, GraphNode } from "../src/api/types";
 import { blockOf, blocks, isSpecial } from "../src/pages/rollout/understand/blocks";
-import { indented } from "../src/pages/rollout/understand/json";
+import { indented } from "../src/ui/json";
 import { picture } from "../src/pages/rollout/understand/layout";
 import { PageCache } from "../src/pages/rollout/understand/pages";
 import { foldAt } from "../src/pages/rollout/understand/parts";
@@ -250,4 +250,11 @@ test("what a reader looks at stays in its place while the graph grows", () => {
     drawn.boxes.map((box) => [box.x * at.scale + at.x, box.y * at.scale + at.y].map(Math.round));
   const [old, now] = [placeOf(before, view), placeOf(after, next)];
   assert.ok(old.some((place, index) => `${place}` === `${now[index]}`));
+});
+
+test("JSON that is nested very deep is shown without growing beyond measure", () => {
+  const text = "[".repeat(6000) + "]".repeat(6000);
+  const shown = indented(text)!;
+  assert.equal(shown.replace(/\s/g, ""), text);
+  assert.ok(shown.length < 100 * text.length);
 });

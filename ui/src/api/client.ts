@@ -1,6 +1,7 @@
 // Calls of the public `/v1` API. Addresses are relative to the page (`…/web/`), so any path prefix works. A saved page has
 // no server: it replaces `source`.
 import { signal } from "@preact/signals";
+import { visible } from "../ui/unseen";
 
 export type Query = Record<string, string | number | boolean | null | undefined | string[]>;
 
@@ -10,7 +11,8 @@ export class ApiError extends Error {
   readonly code: string;
 
   constructor(status: number, code: string, message: string) {
-    super(message);
+    // It may repeat what an agent or an endpoint wrote.
+    super(visible(message));
     this.status = status;
     this.code = code;
   }

@@ -1,6 +1,6 @@
 // Who is signed in. It is asked before anything else, so that a page without a token asks for nothing that is refused.
 import { signal } from "@preact/signals";
-import { get, needsToken, post, remove } from "./client";
+import { ApiError, get, needsToken, post, remove } from "./client";
 import { streamFailures, streamStarts } from "./stream";
 import type { SessionInfo } from "./types";
 
@@ -31,6 +31,14 @@ streamFailures.subscribe((count) => {
 export async function signIn(token: string): Promise<void> {
   await post("v1/session", { token, framed: window.top !== window });
   await readSession();
+  if (needsToken.peek())
+    throw new ApiError(
+      0,
+      "no_cookie",
+      window.top === window
+        ? "The token is right, but the browser does not keep the cookie. Allow cookies for this site, then sign in again."
+        : "The token is right, but the browser keeps no cookie of this frame. Open the page in a tab of its own, or over https.",
+    );
 }
 
 export async function signOut(): Promise<void> {

@@ -4,6 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import "../styles/terminal.css";
 import { runsOf } from "./terminal";
+import { written } from "./json";
 import { piecesOf, visible } from "./unseen";
 
 export { visible };
@@ -41,9 +42,9 @@ function useStart(text: string, most: number): [string, ComponentChildren] {
   return [text.slice(0, cut), more];
 }
 
-/** Plain text of an agent. */
-export function AgentText({ text, class: extra = "" }: { text: string; class?: string }) {
-  const [start, more] = useStart(text, CHARACTERS_MAX);
+/** Plain text of an agent. Where a text should be, an agent may have put anything. */
+export function AgentText({ text, class: extra = "" }: { text: unknown; class?: string }) {
+  const [start, more] = useStart(written(text), CHARACTERS_MAX);
   const parts = useMemo(() => marked(start), [start]);
   return (
     <span class={`agent-text ${extra}`}>

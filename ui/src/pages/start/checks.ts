@@ -85,7 +85,10 @@ export function chosenQuestion(
   return known && canAsk ? { kind, ...typed } : null;
 }
 
-/** Asks what is set up when the page opens, and the chosen one whenever something is typed for it. */
+/**
+ * Asks what is set up when the page opens, and the chosen one whenever something is typed for it. A key that is typed goes
+ * nowhere by itself: it is sent when somebody asks for it, and not to every host whose name a half-typed URL is.
+ */
 export function useChecks(endpoints: EndpointView[], chosen: Question | null): Checker {
   const [, draw] = useReducer((n: number) => n + 1, 0);
   const [checker] = useState(() => new Checker(ask, () => draw(undefined)));
@@ -95,7 +98,7 @@ export function useChecks(endpoints: EndpointView[], chosen: Question | null): C
   }, [endpoints]);
   const key = JSON.stringify(chosen);
   useEffect(() => {
-    if (!chosen) return;
+    if (!chosen || chosen.api_key) return;
     const timer = setTimeout(() => checker.once(chosen), PAUSE_MS);
     return () => clearTimeout(timer);
   }, [key]);

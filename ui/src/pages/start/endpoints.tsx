@@ -33,7 +33,11 @@ export function EndpointFields(props: Props) {
       <EndpointTable
         endpoints={endpoints}
         chosen={endpoint}
-        choose={(kind) => set("endpoint", kind)}
+        choose={(kind) => {
+          set("endpoint", kind);
+          // A key is for the endpoint that it was typed for.
+          setApiKey("");
+        }}
         checker={checker}
         question={question}
       />

@@ -41,7 +41,7 @@ pub(super) fn is_own(headers: &HeaderMap, names: &[HostName]) -> bool {
     let host = host.to_ascii_lowercase();
     let host = host.strip_suffix('.').unwrap_or(&host);
     host.parse::<IpAddr>().is_ok()
-        || !host.contains('.')
+        || !host.is_empty() && !host.contains('.')
         || PRIVATE_ENDS.iter().any(|end| host.ends_with(end))
         || names.iter().any(|HostName(name)| name == host)
 }
@@ -55,10 +55,13 @@ pub(super) fn is_loopback_authority(authority: &str) -> bool {
             .is_ok_and(|address| address.is_loopback())
 }
 
-/// Without the port, and without the brackets of an IPv6 address.
+/// Without the port, and without the brackets of an IPv6 address; empty when it is nothing of that.
 fn host_of(authority: &str) -> &str {
     match authority.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').map_or("", |(host, _)| host),
+        Some(rest) => match rest.split_once(']') {
+            Some((host, port)) if port.is_empty() || port.starts_with(':') => host,
+            _ => "",
+        },
         None => authority
             .rsplit_once(':')
             .map_or(authority, |(host, _)| host),
@@ -95,6 +98,8 @@ mod tests {
             "evil.cage.example.org",
             "a.local.evil.example:8000",
             "[::1].evil.example",
+            "[::1",
+            "",
         ] {
             assert!(!is_own(host), "{host}");
         }

@@ -1,5 +1,6 @@
 // How a tool call is shown: as a command, an edit, a patch, or its arguments. Pure; arguments are the model's own text and
 // may be anything.
+import { indented, json } from "../../../ui/json";
 
 export interface Edit {
   path: string | null;
@@ -27,9 +28,8 @@ const PATCH = ["patchText", "patch", "input", "diff"];
 
 export function toolView(name: string, text: string): ToolView {
   const parsed = parse(text);
-  if (!isMembers(parsed))
-    return isPatch(text) ? { kind: "patch", patch: text } : asWritten(parsed, text);
-  return shell(parsed) ?? edits(name, parsed) ?? patch(parsed) ?? asWritten(parsed, text);
+  if (!isMembers(parsed)) return isPatch(text) ? { kind: "patch", patch: text } : asWritten(text);
+  return shell(parsed) ?? edits(name, parsed) ?? patch(parsed) ?? asWritten(text);
 }
 
 /** What a call is about, in one line, beside what is shown of it. */
@@ -60,15 +60,10 @@ function parse(text: string): unknown {
 }
 
 /** Short ones as the model wrote them, others line by line. */
-function asWritten(parsed: unknown, text: string): ToolView {
+function asWritten(text: string): ToolView {
   if (text.length <= SHORT && !text.includes("\n"))
     return { kind: "arguments", text, isShort: true };
-  const isJson = parsed !== null && typeof parsed === "object";
-  return {
-    kind: "arguments",
-    text: isJson ? JSON.stringify(parsed, null, 2) : text,
-    isShort: false,
-  };
+  return { kind: "arguments", text: indented(text) ?? text, isShort: false };
 }
 
 function isMembers(value: unknown): value is Members {
@@ -90,7 +85,9 @@ function textOf(members: Members, names: string[]): [string, string] | null {
 /** The members that are shown nowhere else. */
 function rest(members: Members, shown: (string | undefined)[]): string | null {
   const left = Object.entries(members).filter(([name]) => !shown.includes(name));
-  return left.length > 0 ? JSON.stringify(Object.fromEntries(left), null, 2) : null;
+  return left.length > 0
+    ? (json(Object.fromEntries(left), 2) ?? "nested too deep to be shown")
+    : null;
 }
 
 function shell(members: Members): ToolView | null {

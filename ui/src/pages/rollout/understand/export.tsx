@@ -6,7 +6,7 @@ import { useLoad } from "../../../api/load";
 import type { ServerInfo } from "../../../api/types";
 import { bytes, shortId } from "../../../format";
 import { Copy, Empty, Panel, Problem, Spinner } from "../../../ui/parts";
-import { AgentText } from "../../../ui/text";
+import { AgentText, visible } from "../../../ui/text";
 import type { TabProps } from "../page";
 import "../../../styles/understand.css";
 
@@ -203,7 +203,7 @@ function Item({ name, about, path, query = {}, file, size, command, children }: 
         )}
         <a class="button small" href={address(path, query)} download={file} onClick={download}>
           {state === "busy" ? <Spinner label="Loading" /> : "Download"}
-          <span class="visually-hidden"> {file}</span>
+          <span class="visually-hidden"> {visible(file)}</span>
         </a>
       </div>
       <Problem error={error} />

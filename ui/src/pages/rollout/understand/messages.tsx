@@ -1,8 +1,8 @@
 // Messages of a request and a reply, in the words of chat completions.
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
+import { indented, written } from "../../../ui/json";
 import { AgentText, TerminalText } from "../../../ui/text";
-import { indented } from "./json";
 import { Folding } from "./parts";
 
 interface Part {
@@ -10,19 +10,19 @@ interface Part {
   text?: string;
 }
 
+/** What an agent wrote: any member may be of any type. */
 interface ToolCall {
-  id?: string;
-  function?: { name?: string; arguments?: unknown };
+  function?: { name?: unknown; arguments?: unknown } | null;
 }
 
 interface Message {
-  role?: string;
-  name?: string;
+  role?: unknown;
+  name?: unknown;
   content?: string | Part[] | null;
   reasoning?: unknown;
   reasoning_content?: unknown;
-  tool_calls?: ToolCall[];
-  tool_call_id?: string;
+  tool_calls?: (ToolCall | null)[];
+  tool_call_id?: unknown;
 }
 
 /** The text of a message, and how many images and files it has beside it. */
@@ -78,8 +78,8 @@ export function MessageView({ message }: { message: unknown }) {
         <strong>
           <AgentText text={role} />
         </strong>
-        {it.name && <AgentText class="muted" text={it.name} />}
-        {it.tool_call_id && <AgentText class="muted mono" text={it.tool_call_id} />}
+        {Boolean(it.name) && <AgentText class="muted" text={it.name} />}
+        {Boolean(it.tool_call_id) && <AgentText class="muted mono" text={it.tool_call_id} />}
       </header>
       {typeof reasoning === "string" && (
         <div class="reasoning">
@@ -106,13 +106,12 @@ export function MessageView({ message }: { message: unknown }) {
   );
 }
 
-function CallView({ call }: { call: ToolCall }) {
-  const given = call.function?.arguments;
-  const text = typeof given === "string" ? given : JSON.stringify(given ?? null);
+function CallView({ call }: { call: ToolCall | null }) {
+  const text = written(call?.function?.arguments ?? null);
   return (
     <div class="tool-call">
       <code class="called">
-        <AgentText text={call.function?.name ?? "a tool"} />
+        <AgentText text={call?.function?.name ?? "a tool"} />
       </code>
       <Folding
         text={indented(text) ?? text}

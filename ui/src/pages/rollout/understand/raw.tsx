@@ -5,7 +5,7 @@ import { useLoad } from "../../../api/load";
 import { bytes } from "../../../format";
 import { Copy, Problem, Spinner } from "../../../ui/parts";
 import { AgentText } from "../../../ui/text";
-import { indented } from "./json";
+import { indented } from "../../../ui/json";
 
 const PARTS: [string, string, string][] = [
   ["request", "Request", "As the agent sent it"],

@@ -1,8 +1,9 @@
 // How a call was to be sampled, and the tools that it offered.
 import type { TurnDetail } from "../../../api/types";
+import { json, written } from "../../../ui/json";
 import { AgentText } from "../../../ui/text";
 
-const shown = (value: unknown) => (value === undefined ? "–" : JSON.stringify(value));
+const shown = (value: unknown) => (value === undefined ? "–" : (json(value) ?? "too deep to show"));
 
 export function Sampling({ detail: it }: { detail: TurnDetail }) {
   const names = [
@@ -28,7 +29,7 @@ export function Sampling({ detail: it }: { detail: TurnDetail }) {
                   it.requested_sampling_params[name],
                   it.sampling_params[name],
                 ];
-                const isOther = JSON.stringify(asked) !== JSON.stringify(sent);
+                const isOther = json(asked) !== json(sent);
                 return (
                   <tr key={name} class={isOther ? "other" : ""}>
                     <th scope="row">
@@ -71,14 +72,15 @@ function Names({ about, names }: { about: string; names: string[] }) {
   );
 }
 
+/** What an agent wrote: any member may be of any type. */
 interface Tool {
-  name?: string;
-  description?: string;
-  function?: { name?: string; description?: string };
+  name?: unknown;
+  description?: unknown;
+  function?: { name?: unknown; description?: unknown } | null;
 }
 
 export function Tools({ tools }: { tools: unknown }) {
-  const list: Tool[] = Array.isArray(tools) ? tools : [];
+  const list: (Tool | null)[] = Array.isArray(tools) ? tools : [];
   if (list.length === 0) return null;
   return (
     <details>
@@ -89,16 +91,16 @@ export function Tools({ tools }: { tools: unknown }) {
         <details key={at} class="offered">
           <summary>
             <code>
-              <AgentText text={tool.function?.name ?? tool.name ?? "without a name"} />
+              <AgentText text={tool?.function?.name ?? tool?.name ?? "without a name"} />
             </code>{" "}
             <span class="muted cut">
               <AgentText
-                text={(tool.function?.description ?? tool.description ?? "").slice(0, 160)}
+                text={written(tool?.function?.description ?? tool?.description ?? "").slice(0, 160)}
               />
             </span>
           </summary>
           <pre class="block">
-            <AgentText text={JSON.stringify(tool, null, 2)} />
+            <AgentText text={json(tool, 2) ?? "It is nested too deep to be shown."} />
           </pre>
         </details>
       ))}

@@ -1,4 +1,5 @@
 // What the API says in single words, for people.
+import { visible } from "../../../ui/unseen";
 import type { GraphEdge } from "../../../api/types";
 import { words } from "../../../format";
 
@@ -82,4 +83,5 @@ const FINISH: Record<string, string> = {
   abort: "The engine broke the completion off",
 };
 
-export const finishWords = (reason: string) => FINISH[reason] ?? `The endpoint said ${reason}`;
+export const finishWords = (reason: string) =>
+  FINISH[reason] ?? `The endpoint said ${visible(reason)}`;

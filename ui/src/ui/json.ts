@@ -1,4 +1,21 @@
-// JSON as people read it.
+// Values of agents as text. They may be nested deeper than the browser can follow.
+
+/** A text as it is, any other value as JSON. */
+export function written(value: unknown): string {
+  return typeof value === "string" ? value : (json(value) ?? "");
+}
+
+/** The value as JSON; null where it is nested deeper than the browser can follow. */
+export function json(value: unknown, indent = 0): string | null {
+  try {
+    return JSON.stringify(value, null, indent) ?? null;
+  } catch {
+    return null;
+  }
+}
+
+/** Deeper lines begin no further to the right: indentation grows with the square of the depth. */
+const DEPTH_MAX = 40;
 
 /**
  * The same JSON over several lines; null where the text is no object or list. It moves white space alone: numbers and
@@ -14,7 +31,7 @@ export function indented(text: string): string | null {
   }
   const parts: string[] = [];
   let depth = 0;
-  const line = () => `\n${"  ".repeat(depth)}`;
+  const line = () => `\n${"  ".repeat(Math.min(depth, DEPTH_MAX))}`;
   for (const [token] of text.matchAll(/"(?:[^"\\]|\\.)*"|[^\s"{}[\],:]+|[{}[\],:]/g)) {
     const last = parts.at(-1);
     if (token === "{" || token === "[") {
