@@ -30,6 +30,8 @@ struct Collected {
     files: BTreeMap<String, String>,
     /// The paths of files that are not text or too large.
     extra: Vec<String>,
+    /// There is more in the directory than was looked at.
+    is_cut: bool,
     /// Why collecting stopped early, if it did.
     problem: Option<String>,
 }
@@ -41,7 +43,13 @@ pub(crate) async fn collect(sandbox: &dyn Sandbox, result: &mut RolloutResult) {
     result.files_extra = collected.extra;
     // The grade is final by now, whatever state the agent left its files in.
     let finding = |problem| Finding::info(Code::FilesNotCollected, problem);
-    result.findings.extend(collected.problem.map(finding));
+    let cut = || {
+        format!(
+            "the work directory holds more than {ENTRIES_MAX} files and directories, and the rest was not looked at"
+        )
+    };
+    let problem = collected.problem.or_else(|| collected.is_cut.then(cut));
+    result.findings.extend(problem.map(finding));
 }
 
 /// Keeps what setup left with the record. It is for readers alone, so a failure ends nothing.
@@ -57,6 +65,7 @@ pub(crate) async fn keep_start(sandbox: &dyn Sandbox, plan: &Plan, record: &Path
             StartFiles {
                 files: collected.files,
                 files_extra: collected.extra,
+                is_cut: collected.is_cut,
             }
         }
     };
@@ -67,11 +76,12 @@ pub(crate) async fn keep_start(sandbox: &dyn Sandbox, plan: &Plan, record: &Path
     }
 }
 
-/// What the work directory holds where only the task's own texts were put there and nothing ran. Trainers start such
+/// What the work directory holds where only the task's own texts were put there, nothing of the host and nothing ran. Trainers start such
 /// tasks by the thousand, and asking the sandbox takes as long as starting it.
 fn texts_of_task(plan: &Plan) -> Option<StartFiles> {
     let task = &plan.task;
-    if !task.setup.is_empty() || !task.services.is_empty() || !plan.uploads.is_empty() {
+    let is_run = !task.setup.is_empty() || !task.services.is_empty();
+    if is_run || !plan.uploads.is_empty() || !plan.mounts.is_empty() {
         return None;
     }
     let mut start = StartFiles::default();
@@ -112,7 +122,9 @@ async fn collect_texts(sandbox: &dyn Sandbox) -> Collected {
 
 /// Two requests, however many files there are.
 async fn read_texts(sandbox: &dyn Sandbox, collected: &mut Collected) -> Result<(), Error> {
-    let mut entries = sandbox.list(WORKDIR, DEPTH, ENTRIES_MAX).await?;
+    // One more, so that it shows where there are more.
+    let mut entries = sandbox.list(WORKDIR, DEPTH, ENTRIES_MAX + 1).await?;
+    collected.is_cut = entries.len() > ENTRIES_MAX;
     entries.retain(|entry| entry.kind == EntryKind::File);
     let is_small = |entry: &&DirectoryEntry| entry.bytes < FILE_BYTES_MAX;
     let small = entries.iter().filter(is_small);

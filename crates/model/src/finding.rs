@@ -107,7 +107,7 @@ pub enum Code {
     WorkdirUnusable,
     /// The agent left the verifier too little to work with: memory, processes or a way to its files.
     VerifierStarved,
-    /// What is left of the work directory could not be listed or read.
+    /// What is left of the work directory could not be listed or read, or not all of it.
     FilesNotCollected,
     /// Artifacts that were there and are not kept: too much of them, or what cannot be read.
     ArtifactsCut,

@@ -1481,7 +1481,10 @@ export interface components {
         };
         /** @description Figures of the rollouts that have something in common. */
         GroupFigures: {
-            /** @description What they have in common: a value for each dimension that was asked for. */
+            /**
+             * @description What they have in common: a value for each dimension that was asked for. An empty `task` is no task: it stands for
+             *     all that have no name, and `tasks` tells how many those are.
+             */
             key: {
                 [key: string]: string;
             };
@@ -1526,7 +1529,7 @@ export interface components {
             pass_at_k: components["schemas"]["PassAtK"][];
             /**
              * Format: uint
-             * @description Tasks among them.
+             * @description Tasks among them. Without a name, a group counts as one, and so does a rollout without a group.
              */
             tasks: number;
             /**

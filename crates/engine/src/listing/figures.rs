@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rollcage_model::browse::figures::{Dimension, FiguresPage, GroupFigures, PassAtK};
 use rollcage_model::browse::rollout::{RolloutRow, Verdict};
+use rollcage_model::id::RolloutId;
 
 use crate::store::Summary;
 
@@ -73,7 +74,26 @@ struct Totals<'a> {
     reward_sum: f64,
     wall_sum: f64,
     /// Of each task the valid tries, and those that passed.
-    tries: HashMap<&'a str, (usize, usize)>,
+    tries: HashMap<TaskKey<'a>, (usize, usize)>,
+}
+
+/// What rollouts of the same task have in common. A task without a name is known by its group, since the rollouts of a group
+/// were asked for together; outside of a group nothing tells that two rollouts had the same task.
+#[derive(PartialEq, Eq, Hash)]
+enum TaskKey<'a> {
+    Name(&'a str),
+    Group(&'a str),
+    Rollout(RolloutId),
+}
+
+impl<'a> TaskKey<'a> {
+    fn of(row: &'a RolloutRow) -> Self {
+        match (row.task_id.as_str(), row.group.as_str()) {
+            ("", "") => TaskKey::Rollout(row.rollout_id),
+            ("", group) => TaskKey::Group(group),
+            (name, _) => TaskKey::Name(name),
+        }
+    }
 }
 
 impl<'a> Totals<'a> {
@@ -86,7 +106,7 @@ impl<'a> Totals<'a> {
         figures.trainable_tokens += row.trainable_tokens;
         figures.cost_usd += row.cost_usd;
         figures.latest_at = figures.latest_at.max(row.started_at);
-        let (tries, passes) = self.tries.entry(&row.task_id).or_default();
+        let (tries, passes) = self.tries.entry(TaskKey::of(row)).or_default();
         if row.ended.is_some() {
             figures.ended += 1;
             self.wall_sum += row.wall_s;

@@ -22,6 +22,9 @@ pub struct StartFiles {
     pub files: BTreeMap<String, String>,
     /// The paths of files that are not text or too large.
     pub files_extra: Vec<String>,
+    /// There was more in the directory than was looked at, so a file that is missing here may have been there.
+    #[serde(default)]
+    pub is_cut: bool,
 }
 
 impl StartFiles {

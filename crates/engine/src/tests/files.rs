@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use rollcage_model::finding::Code;
+use rollcage_model::finding::{Code, Finding};
 use rollcage_model::record::{Artifact, RolloutResult};
 use rollcage_model::task::{SandboxLimits, Task};
 use rollcage_testkit::sandbox::{CommandBehaviour, Fault, Operation};
 
 use super::{Lab, task};
 use crate::intake::Upload;
+use crate::mount::HostMount;
+use crate::store::StartFiles;
 
 /// SHA-256 of `abc`, as its standard has it.
 const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
@@ -185,11 +187,12 @@ async fn what_setup_left_is_kept_with_the_record() {
         .start_files(result.rollout_id)
         .unwrap()
         .unwrap();
-    assert_eq!(
-        start.files,
-        texts(&[("a", "old"), ("b/c", "kept"), ("z", "of the task")])
-    );
-    assert_eq!(start.files_extra, ["/home/user/workdir/large"]);
+    let expected = StartFiles {
+        files: texts(&[("a", "old"), ("b/c", "kept"), ("z", "of the task")]),
+        files_extra: vec!["/home/user/workdir/large".to_owned()],
+        is_cut: false,
+    };
+    assert_eq!(start, expected);
     assert_eq!(result.files["/home/user/workdir/a"], "new");
 
     // Without setup commands the sandbox is not asked, and the answer is the same.
@@ -200,8 +203,60 @@ async fn what_setup_left_is_kept_with_the_record() {
         .start_files(result.rollout_id)
         .unwrap()
         .unwrap();
-    assert_eq!(
-        (start.files, start.files_extra.len()),
-        (texts(&[("z", "of the task")]), 0)
+    let expected = StartFiles {
+        files: texts(&[("z", "of the task")]),
+        ..StartFiles::default()
+    };
+    assert_eq!(start, expected);
+}
+
+/// Setup leaves more directories than are looked at, before a file.
+fn fills(text: &str) -> CommandBehaviour {
+    match text {
+        "fill" => CommandBehaviour::program(|guest| async move {
+            for number in 0..4096 {
+                let _ = guest.write(&format!("a/{number}/deep"), "");
+            }
+            let _ = guest.write("z", "left");
+            0
+        }),
+        _ => CommandBehaviour::exits(0),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_work_directory_that_is_not_looked_at_whole_says_so() {
+    let lab = Lab::new(fills).await;
+    let filled = Task {
+        setup: vec!["fill".to_owned()],
+        ..task()
+    };
+    let result = lab.run(filled).await;
+    let expected = StartFiles {
+        is_cut: true,
+        ..StartFiles::default()
+    };
+    let start = lab.engine.store().start_files(result.rollout_id);
+    assert_eq!(start.unwrap(), Some(expected));
+    let cut = Finding::info(
+        Code::FilesNotCollected,
+        "the work directory holds more than 4096 files and directories, and the rest was not looked at",
     );
+    assert_eq!(result.files, BTreeMap::new());
+    assert!(result.findings.contains(&cut), "{:?}", result.findings);
+}
+
+/// What is mounted in the work directory is there before the agent, so the sandbox is asked.
+#[tokio::test(start_paused = true)]
+async fn what_is_mounted_counts_as_left_by_setup() {
+    let lab = Lab::new(sets_up_and_changes).await;
+    let mut rollout = lab.rollout(task());
+    rollout.mounts = vec![HostMount::parse("/usr/share:/home/user/workdir/d").unwrap()];
+    let before = lab.sandboxes.operations().len();
+    let entry = lab.engine.submit(rollout, 1).unwrap().remove(0);
+    lab.end_of(entry).await;
+    let operations = lab.sandboxes.operations();
+    let asked = operations[before..].iter();
+    let lists = asked.filter(|line| *line == "list /home/user/workdir");
+    assert_eq!(lists.count(), 2);
 }

@@ -152,7 +152,10 @@ impl Reading {
             let turn = &self.seen.turns[call];
             let is_anew = self.before(call).call.is_none();
             match before {
-                Some(_) if is_anew => talk.start_over(call, turn),
+                Some(before) if is_anew => {
+                    self.hear_beside(&mut talk, before);
+                    talk.start_over(call, turn);
+                }
                 Some(before) => {
                     let is_changed = self.node(call).is_some_and(|node| node.changed.is_some());
                     talk.go_on(call, turn, (&self.seen.turns[before], is_changed));
@@ -162,6 +165,20 @@ impl Reading {
             talk.reply(call, turn);
             before = Some(call);
         }
+        if let Some(last) = before {
+            self.hear_beside(&mut talk, last);
+        }
         talk.said
+    }
+
+    /// Results that were sent by calls beside the path alone, which go on from this call, too: one that asked for a
+    /// summary, or one that failed.
+    fn hear_beside<'a>(&'a self, talk: &mut Talk<'a>, before: usize) {
+        if talk.has_open() {
+            let calls = 0..self.seen.turns.len();
+            for call in calls.filter(|call| self.before(*call).call == Some(before)) {
+                talk.hear(&self.seen.turns[before], &self.seen.turns[call]);
+            }
+        }
     }
 }

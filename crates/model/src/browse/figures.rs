@@ -63,7 +63,8 @@ pub enum Dimension {
 /// Figures of the rollouts that have something in common.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupFigures {
-    /// What they have in common: a value for each dimension that was asked for.
+    /// What they have in common: a value for each dimension that was asked for. An empty `task` is no task: it stands for
+    /// all that have no name, and `tasks` tells how many those are.
     pub key: BTreeMap<String, String>,
     /// All of them.
     pub rollouts: usize,
@@ -83,7 +84,7 @@ pub struct GroupFigures {
     pub rewards: Vec<usize>,
     /// For each task the chance that one of k tries passes, unbiased, and the mean over the tasks that have k valid tries.
     pub pass_at_k: Vec<PassAtK>,
-    /// Tasks among them.
+    /// Tasks among them. Without a name, a group counts as one, and so does a rollout without a group.
     pub tasks: usize,
     /// Over all of them, as in the following.
     pub calls: u64,

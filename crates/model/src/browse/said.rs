@@ -1,14 +1,14 @@
 //! Puts a conversation together from the requests and replies of its calls: each message once, each tool call with its
 //! result.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
 use super::text::{content_of, reasoning_of};
 use super::transcript::{Entry, Speaker, ToolCallView};
 use crate::export::new_messages;
-use crate::graph::{calls_in, text_in};
+use crate::graph::{arguments_in, arguments_of, calls_in, text_in};
 use crate::turn::{Shared, Turn};
 
 const CHANGED: &str = "The agent changed this reply before it sent it back.";
@@ -40,6 +40,18 @@ struct ToolUse<'a> {
 enum Arguments<'a> {
     Text(&'a str),
     Value(&'a Value),
+}
+
+impl Arguments<'_> {
+    /// Whether a call in a message has the same ones. Those that are no JSON are compared as they were written.
+    fn are_those_of(&self, call: &Value) -> bool {
+        let value = match self {
+            Arguments::Text(text) if call["function"]["arguments"] == **text => return true,
+            Arguments::Text(text) => arguments_of(text),
+            Arguments::Value(value) => Some((*value).clone()),
+        };
+        value.is_some() && value == arguments_in(call)
+    }
 }
 
 /// A conversation so far.
@@ -77,14 +89,53 @@ impl<'a> Talk<'a> {
         }
     }
 
+    pub(super) fn has_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Takes the results alone of a request that goes on from another's reply. Only an id proves whose they are.
+    pub(super) fn hear(&mut self, before: &Turn, turn: &'a Turn) {
+        for message in new_messages(Some(before), turn) {
+            if result_id(message).is_some() && self.answer(message) {
+                self.places.insert(message.place());
+            }
+        }
+    }
+
     /// A request that begins anew from a summary: what it has of the old conversation is not said again.
     pub(super) fn start_over(&mut self, call: usize, turn: &'a Turn) {
+        self.hear_repeated(turn);
         self.note(STARTED_OVER);
         for message in &turn.messages {
             if !self.is_known(message) {
                 self.add(call, message);
             }
         }
+    }
+
+    /// Takes the results of open calls that a new conversation has kept together with the calls. Some models use ids
+    /// again, so that an id without its call proves nothing here.
+    fn hear_repeated(&mut self, turn: &'a Turn) {
+        let mut calls: HashMap<&str, &Value> = HashMap::new();
+        for message in &turn.messages {
+            let made = calls_in(message).filter_map(|call| Some((call["id"].as_str()?, call)));
+            calls.extend(made);
+            let call = result_id(message).and_then(|id| calls.get(id));
+            let is_new = !self.places.contains(&message.place());
+            if is_new && call.is_some_and(|call| self.is_open(call)) && self.answer(message) {
+                self.places.insert(message.place());
+            }
+        }
+    }
+
+    /// Whether the latest open call of its id is this one, in its name and its arguments, too.
+    fn is_open(&self, call: &Value) -> bool {
+        let open = self.open.iter().rev();
+        let mut open = open.map(|(at, which)| &self.said[*at].calls[*which]);
+        let its = open.find(|used| used.id == call["id"].as_str());
+        its.is_some_and(|used| {
+            used.name == call["function"]["name"] && used.arguments.are_those_of(call)
+        })
     }
 
     fn is_known(&self, message: &'a Shared) -> bool {
@@ -167,7 +218,7 @@ impl<'a> Talk<'a> {
 
     /// Gives a result to the latest call of its id; one without an id to the first open call without one.
     fn answer(&mut self, result: &'a Value) -> bool {
-        let id = result["tool_call_id"].as_str().filter(|id| !id.is_empty());
+        let id = id_in(result);
         let is_its = |place: &&(usize, usize)| self.said[place.0].calls[place.1].id == id;
         let mut open = self.open.iter();
         let found = match id {
@@ -230,6 +281,15 @@ impl Said<'_> {
         }
         entry
     }
+}
+
+/// The id of the call that a message is the result of.
+fn result_id(message: &Value) -> Option<&str> {
+    id_in(message).filter(|_| message["role"] == "tool")
+}
+
+fn id_in(result: &Value) -> Option<&str> {
+    result["tool_call_id"].as_str().filter(|id| !id.is_empty())
 }
 
 fn speaker_of(message: &Value) -> Speaker {

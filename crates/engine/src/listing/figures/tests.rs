@@ -62,6 +62,30 @@ fn pass_at_k_is_a_mean_over_the_tasks_with_enough_tries() {
 }
 
 #[test]
+fn tasks_without_a_name_are_told_apart_by_their_groups() {
+    let in_group = |task: &str, group: &str, reward: f64| {
+        let mut summary = rollout(task, "x", Some(reward));
+        Arc::make_mut(&mut summary).row.group = group.to_owned();
+        summary
+    };
+    let mut all = Vec::new();
+    all.extend([1.0, 0.0].map(|reward| in_group("", "g", reward)));
+    all.extend([0.0, 0.0].map(|reward| in_group("", "h", reward)));
+    // Each is a task of its own, with one try.
+    all.extend([1.0, 1.0, 0.0].map(|reward| in_group("", "", reward)));
+    // A name is not a group's.
+    all.push(in_group("g", "h", 1.0));
+    let page = figures(&all, &[Dimension::Task], 0, 10);
+    let at = |k, value, tasks| PassAtK { k, value, tasks };
+    assert_eq!(page.all.tasks, 6);
+    assert_eq!(page.all.pass_at_k, [at(1, 3.5 / 6.0, 6), at(2, 0.5, 2)]);
+    let nameless = page.groups.iter().find(|it| it.key["task"].is_empty());
+    let nameless = nameless.unwrap();
+    assert_eq!((nameless.rollouts, nameless.tasks), (7, 5));
+    assert_eq!(nameless.pass_at_k, [at(1, 0.5, 5), at(2, 0.5, 2)]);
+}
+
+#[test]
 fn rollouts_are_put_together_by_what_they_have_in_common() {
     let all: Vec<_> = ["x", "y", "x"]
         .into_iter()

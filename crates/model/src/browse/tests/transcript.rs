@@ -83,36 +83,45 @@ fn a_changed_reply_and_a_result_without_a_call_are_told() {
     );
 }
 
-#[test]
-fn a_conversation_that_was_summed_up_goes_on_as_one() {
-    let [first, second, _] = work();
-    let summary = "The first thing was done, and the second thing is still to be done.";
+const SUMMARY: &str = "The first thing was done, and the second thing is still to be done.";
+
+/// Asks for the summary of a conversation, which is sent along.
+fn summed(messages: &[Value]) -> Asked {
     let sum_up = said("user", "Sum up what was done.");
     let mut summed = asked(
-        &[
-            &second.messages[..],
-            &[uses("c2", "no JSON"), result("c2", "two"), sum_up],
-        ]
-        .concat(),
+        &[messages, &[sum_up]].concat(),
         &[1, 2, 3, 4, 5, 6, 7, 8],
-        said("assistant", summary),
+        said("assistant", SUMMARY),
         &[11, 12],
     );
     summed.has_tools = false;
-    let fresh = asked(
-        &[said("system", "be good"), said("user", summary)],
+    summed
+}
+
+/// Starts over from the summary and what is kept of the conversation.
+fn fresh(kept: &[Value]) -> Asked {
+    asked(
+        &[&[said("system", "be good"), said("user", SUMMARY)], kept].concat(),
         &[50, 51],
         said("assistant", "done"),
         &[52],
-    );
-    let reading = read(&[first, second, summed, fresh]);
+    )
+}
+
+#[test]
+fn a_conversation_that_was_summed_up_goes_on_as_one() {
+    let [first, second, _] = work();
+    let summary = SUMMARY;
+    let sent = [uses("c2", "no JSON"), result("c2", "two")];
+    let summed = summed(&[&second.messages[..], &sent].concat());
+    let reading = read(&[first, second, summed, fresh(&[])]);
     let page = reading.transcript(None, 0, 99).unwrap();
     assert_eq!(page.root, Some(0));
     assert_eq!(
         show(&page.entries)[2..],
         [
             "0 assistant:  [bash {\"a\":1} -> one]".to_owned(),
-            "1 assistant:  [bash no JSON -> ?] !".to_owned(),
+            "1 assistant:  [bash no JSON -> two] !".to_owned(),
             format!("3 user: {summary}"),
             "3 assistant: done".to_owned(),
         ]
@@ -128,6 +137,59 @@ fn a_conversation_that_was_summed_up_goes_on_as_one() {
     assert_eq!(
         show(&summed).last().unwrap(),
         &format!("2 assistant: {summary}")
+    );
+}
+
+/// How the call that was open when the conversation was summed up reads.
+fn last_call(calls: &[Asked]) -> String {
+    let lines = all(&read(calls)).into_iter();
+    let mut lines = lines.filter(|line| line.starts_with("1 assistant:"));
+    lines.next_back().unwrap()
+}
+
+#[test]
+fn a_result_that_only_a_failed_call_was_sent_is_at_its_call() {
+    let [first, second, mut third] = work();
+    third.status = Some(400);
+    // The summary is asked for with the conversation as a text, which has no results.
+    let mut summed = summed(&[]);
+    summed.prompt = vec![60];
+    let calls = [first, second, third, summed, fresh(&[])];
+    assert_eq!(last_call(&calls), "1 assistant:  [bash no JSON -> two] !");
+}
+
+#[test]
+fn a_result_that_only_the_new_conversation_has_is_at_its_call() {
+    let [first, second, _] = work();
+    let summed = summed(&second.messages);
+    let last = |kept: &[Value]| {
+        let fresh = fresh(kept);
+        last_call(&[first.clone(), second.clone(), summed.clone(), fresh])
+    };
+    assert_eq!(
+        last(&[uses("c2", "no JSON"), result("c2", "two")]),
+        "1 assistant:  [bash no JSON -> two] !"
+    );
+    // The same id names another call.
+    let open = "1 assistant:  [bash no JSON -> ?] !";
+    assert_eq!(last(&[uses("c2", "neither"), result("c2", "other")]), open);
+    assert_eq!(last(&[uses("c2", "{}"), result("c2", "other")]), open);
+    assert_eq!(last(&[result("c2", "other")]), open);
+}
+
+#[test]
+fn a_result_is_at_its_call_where_nothing_but_a_summary_follows() {
+    let [first, second, _] = work();
+    let sent = [uses("c2", "no JSON"), result("c2", "two")];
+    let mut summed = summed(&[&second.messages[..], &sent].concat());
+    let calls = [first, second, summed.clone()];
+    assert_eq!(last_call(&calls), "1 assistant:  [bash no JSON -> two]");
+    // One without an id may be any call's.
+    let [first, second, _] = calls;
+    summed.messages[5] = json!({"role": "tool", "content": "two"});
+    assert_eq!(
+        last_call(&[first, second, summed]),
+        "1 assistant:  [bash no JSON -> ?]"
     );
 }
 

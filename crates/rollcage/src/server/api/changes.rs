@@ -115,7 +115,8 @@ pub(crate) fn whole_answers(
     Ok([("changes", json!(changes)), ("network", json!(network))])
 }
 
-/// All files on one page. Whoever collected files stopped at a limit, so that a missing one may be unknown.
+/// All files on one page. Whoever collected files stopped at a limit, so that a missing one may be unknown, and so is one
+/// that is missing from a directory that was not looked at whole.
 pub(crate) fn changes_of(result: &RolloutResult, start: Option<&StartFiles>) -> ChangesPage {
     // Older records have paths relative to the work directory.
     let texts = result.files.iter();
@@ -128,6 +129,7 @@ pub(crate) fn changes_of(result: &RolloutResult, start: Option<&StartFiles>) -> 
         .map(|path| absolute(path))
         .collect();
     let is_collected = result.timings.collect_s > 0.0;
+    // It says so, too, where there was more than was looked at.
     let is_broken = result
         .findings
         .iter()
@@ -144,7 +146,7 @@ pub(crate) fn changes_of(result: &RolloutResult, start: Option<&StartFiles>) -> 
             .map(|(path, text)| (path.clone(), text.as_str()))
             .collect(),
         extra: start.files_extra.iter().cloned().collect(),
-        is_whole: true,
+        is_whole: !start.is_cut,
     });
     let paths: BTreeSet<&String> = [&before, &end]
         .into_iter()
@@ -244,6 +246,7 @@ fn is_cut(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use rollcage_engine::result::begin_abandoned;
+    use rollcage_model::finding::Finding;
     use rollcage_model::id::RolloutId;
     use rollcage_model::task::Task;
 
@@ -259,6 +262,7 @@ mod tests {
         StartFiles {
             files,
             files_extra: extra.iter().map(|path| absolute(path)).collect(),
+            is_cut: false,
         }
     }
 
@@ -351,6 +355,26 @@ mod tests {
         assert_eq!(change("a"), Some(FileChange::Removed));
         assert_eq!(change("z"), Some(FileChange::Unknown));
         assert_eq!(change("m07"), Some(FileChange::Added));
+    }
+
+    #[test]
+    fn where_not_all_was_looked_at_a_missing_file_is_unknown() {
+        let (left, right) = (
+            ("left", FileChange::Unknown),
+            ("right", FileChange::Unknown),
+        );
+        let mut before = start(texts(&[("both", "1"), ("left", "1")]), &[]);
+        let mut after = ended(texts(&[("both", "2"), ("right", "1")]), &[]);
+        let both = ("both", FileChange::Changed);
+        before.is_cut = true;
+        let removed = ("left", FileChange::Removed);
+        check(&after, Some(&before), &[both, removed, right]);
+        let cut = Finding::info(Code::FilesNotCollected, String::new());
+        after.findings.push(cut);
+        check(&after, Some(&before), &[both, left, right]);
+        before.is_cut = false;
+        let added = ("right", FileChange::Added);
+        check(&after, Some(&before), &[both, added, left]);
     }
 
     #[test]

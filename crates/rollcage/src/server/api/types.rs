@@ -197,7 +197,7 @@ pub(crate) enum FileChange {
     Removed,
     /// It is the same.
     Same,
-    /// What it was is not known.
+    /// What it was, or what it is, is not known.
     Unknown,
 }
 
