@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { close, launch, open, tab } from "./browser.mjs";
+import { close, launch, open, quiet, tab } from "./browser.mjs";
 import { newHome, Server } from "./server.mjs";
 import { endless, hello, hostile, missed } from "./tasks.mjs";
 
@@ -119,24 +119,31 @@ test("a hostile transcript is text and nothing else", async () => {
   const result = await server.ended(id);
   assert.equal(result.ended, "completed", result.error);
   const page = await open(browser);
-  for (const name of [
-    "overview",
-    "transcript",
-    "turns",
-    "tokens",
-    "commands",
-    "files",
-    "log",
-    "export",
-  ]) {
+  // What shows that a tab has its content: what the agent or the task said, where the tab has that.
+  const contents = {
+    overview: "text=<script>alert('instruction')</script>",
+    transcript: "text=<script>alert('instruction')</script>",
+    turns: "text=javascript:alert(4)",
+    tokens: "[data-token]",
+    graph: "svg g text",
+    commands: "text=<b>bold</b>",
+    files: "text=<img src=x onerror=alert(2)>.txt",
+    network: ".panel",
+    resources: "table td",
+    log: "text=<img src=x onerror=alert(2)>.txt",
+    export: "text=sequences",
+  };
+  for (const [name, content] of Object.entries(contents)) {
     await page.goto(`${server.url}/web/#/rollout/${id}/${name}`);
-    await page.waitForLoadState("networkidle").catch(() => {});
-    assert.equal(
-      await page.locator("main img, main script, main iframe, main b > script").count(),
-      0,
-      name,
-    );
+    await page.locator(`[data-tab=${name}]`).locator(content).first().waitFor();
+    await quiet(page);
+    const made = page.locator("main :is(img, script, iframe, object, embed, [onerror])");
+    assert.equal(await made.count(), 0, name);
+    const styled = page.locator("main :is(b, i)").filter({ hasText: /^(bold|italic)$/ });
+    assert.equal(await styled.count(), 0, name);
   }
+  const tabs = page.getByRole("navigation", { name: "Parts of the rollout" }).getByRole("link");
+  assert.equal(await tabs.count(), Object.keys(contents).length, "every tab was looked at");
   await page.goto(`${server.url}/web/#/rollout/${id}/transcript`);
   await page
     .getByText('<img src="http://evil.example/a.png" onerror="alert(3)">')
