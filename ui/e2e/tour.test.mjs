@@ -6,12 +6,16 @@ import { axe, launch, open, overflows, quiet, shot } from "./browser.mjs";
 import { fill, newHome, Server } from "./server.mjs";
 import { endless, hello, hostile, missed } from "./tasks.mjs";
 
-const TOKEN = "tour";
+const TOKEN = "a token that is long enough";
+const ROUNDS = 4;
+const QUESTION = "Which system is this?";
 let browser;
 let server;
 /** Without rollouts, for those who have a token. */
 let empty;
 let places;
+/** The agent that asks before it does something. */
+let asking;
 
 before(async () => {
   browser = await launch();
@@ -70,18 +74,19 @@ async function rolloutPlaces(long) {
 
 async function livePlaces() {
   const solution = [{ run: "uname -a" }, { say: "This is Linux." }];
-  const body = { endpoint: "scripted", solution };
-  const live = await server.json("/v1/live", { name: "pat", ...body });
-  const careful = await server.json("/v1/live", { name: "kim", permissions: "ask", ...body });
-  for (const { id } of [live, careful])
-    await server.json(`/v1/live/${id}/turns`, { text: "Which system is this?" });
+  const body = { name: "pat", endpoint: "scripted", solution };
+  const live = await server.json("/v1/live", body);
+  await server.json(`/v1/live/${live.id}/turns`, { text: QUESTION });
   await server.until(`/v1/live/${live.id}/turns`, ({ turns }) => turns.every((turn) => turn.end));
+  // Asked once in each round.
+  const often = Array.from({ length: ROUNDS }, () => solution).flat();
+  const careful = { ...body, name: "kim", permissions: "ask", solution: often };
+  asking = (await server.json("/v1/live", careful)).id;
   return {
     live: "live",
     "live-start": "live?new=1",
     "live-chat": `live/${live.id}`,
     "live-log": `live/${live.id}?view=log`,
-    "live-asks": `live/${careful.id}`,
   };
 }
 
@@ -101,6 +106,16 @@ const ACTIONS = {
     await page.goto(`${server.url}/web/#/${places["live-chat"]}`);
     await page.getByRole("button", { name: "Stop" }).click();
     await page.getByRole("dialog").waitFor();
+  },
+  "live-asks": async (page) => {
+    await page.goto(`${server.url}/web/#/live/${asking}`);
+    await page.getByLabel("What to say to the agent").fill(QUESTION);
+    await page.getByRole("button", { name: "Send" }).click();
+    await page.getByRole("group", { name: "The agent asks" }).waitFor({ timeout: 90_000 });
+  },
+  "live-answered": async (page) => {
+    await page.getByRole("button", { name: "Allow once" }).click();
+    await page.locator(".turn").last().getByText("This is Linux.").waitFor({ timeout: 60_000 });
   },
   "sign-in": async (page) => {
     await page.goto(`${empty.url}/web/`);
