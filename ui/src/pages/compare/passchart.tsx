@@ -8,7 +8,7 @@ import { keyName } from "./figures";
 import { percent, SERIES_COLOURS, SeriesMark } from "./series";
 
 const [WIDTH, HEIGHT] = [560, 300];
-const PAD = { left: 44, right: 16, top: 12, bottom: 40 };
+const PAD = { left: 52, right: 16, top: 12, bottom: 40 };
 
 /** The tries that any of them has, from few to many. */
 function triesOf(groups: GroupFigures[]): number[] {
@@ -29,7 +29,7 @@ export function PassChart({ groups, title }: { groups: GroupFigures[]; title: st
   return (
     <div class="stack">
       <svg
-        class="chart"
+        class="chart pass-chart"
         viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
         role="img"
         aria-label="pass@k by number of tries; the table below has the same numbers"

@@ -22,21 +22,14 @@ export function HealthPanel({ agent }: { agent: LiveView }) {
 }
 
 function ServerHealth({ id }: { id: string }) {
-  const { data, error, loading, reload } = usePolled((abort) => loadHealth(id, abort), POLL_MS, [
-    id,
-  ]);
+  const { data, error } = usePolled((abort) => loadHealth(id, abort), POLL_MS, [id]);
   // What was known before a question that failed may be other now.
   const known = error ? null : data;
   return (
-    <div class="row spread">
-      <p class={error || (known && !known.healthy) ? "bad-text" : ""} role="status">
-        {known && aboutHealth(known)}
-        {error && `Not known: ${error.message}`}
-        {!known && !error && "Asking…"}
-      </p>
-      <button class="small" disabled={loading} onClick={reload}>
-        Check
-      </button>
-    </div>
+    <p class={error || (known && !known.healthy) ? "bad-text" : ""} role="status">
+      {known && aboutHealth(known)}
+      {error && `Not known: ${error.message}`}
+      {!known && !error && "Asking…"}
+    </p>
   );
 }

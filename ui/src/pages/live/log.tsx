@@ -14,15 +14,7 @@ export function Log({ id }: { id: string }) {
   const box = useEndInView();
   const text = log.data ?? "";
   return (
-    <Panel
-      title="What its server printed"
-      actions={
-        <button class="small" onClick={log.reload}>
-          Read again
-        </button>
-      }
-      flush
-    >
+    <Panel title="What its server printed" flush>
       <Problem error={log.error} retry={log.reload} />
       {text.length > LOG_CHARS && <p class="small muted explain">Only the end is shown.</p>}
       <div

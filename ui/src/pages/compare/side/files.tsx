@@ -64,7 +64,7 @@ export function FilesBeside({ a, b, rowA, rowB }: Props) {
         </Panel>
       )}
       <p class="small muted">
-        {same} {same === 1 ? "file is" : "files are"} the same.
+        {same > 0 && `${same} ${same === 1 ? "file is" : "files are"} the same.`}
         {isCut && ` Only the first ${PAGE} files of each are compared.`}
       </p>
     </div>
@@ -160,13 +160,16 @@ function HunkTable({ path, hunks }: { path: string; hunks: Hunk[] }) {
 
 function HunkRows(props: Hunk) {
   let [a, b] = [props.oldStart, props.newStart];
+  const isOfBoth = !props.lines.every((line) => line[0] === props.lines[0]?.[0]);
   return (
     <>
-      <tr class="gap">
-        <td colSpan={4}>
-          line {a} in A, line {b} in B
-        </td>
-      </tr>
+      {isOfBoth && (
+        <tr class="gap">
+          <td colSpan={4}>
+            line {a} in A, line {b} in B
+          </td>
+        </tr>
+      )}
       {props.lines.map((line, index) => {
         const kind = line[0] === "-" ? "a" : line[0] === "+" ? "b" : line[0] === "\\" ? "gap" : "";
         const isA = kind === "a" || kind === "";
