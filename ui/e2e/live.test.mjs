@@ -143,12 +143,18 @@ test("a permission is given and refused, and a lost answer can be given again", 
   await page.getByText("The first is done.").first().waitFor({ timeout: 60_000 });
   await close(page);
   // A clock that is an hour ahead hides nothing.
-  const ahead = await open(browser);
+  const ahead = await open(browser, { narrow: true });
   await ahead.clock.setFixedTime(Date.now() + 3_600_000);
   await ahead.goto(`${server.url}/web/#/live/${id}`);
   await say(ahead, "Do the second");
   const again = ahead.getByRole("group", { name: "The agent asks" });
   await again.getByText("By this computer's clock").waitFor({ timeout: 90_000 });
+  await ahead.waitForFunction(() => {
+    const [own, box] = [".ask", ".chat-log"].map((it) =>
+      document.querySelector(it).getBoundingClientRect(),
+    );
+    return own.bottom <= box.bottom && own.bottom > box.top;
+  });
   await again.getByRole("button", { name: "Refuse" }).click();
   await again.waitFor({ state: "detached" });
   const all = `/v1/live/${id}/turns`;

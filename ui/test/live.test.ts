@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { ApiError } from "../src/api/client";
 import type { LiveTurnPage, Reply, TurnSummary } from "../src/api/types";
 import { isProbablySettled, saidOf, secondsLeft, timeLeft } from "../src/pages/live/asked";
+import { isFollowing } from "../src/pages/live/end-in-view";
 import { aboutHealth, readHealth } from "../src/pages/live/health";
 import {
   NO_HISTORY,
@@ -131,4 +132,14 @@ test("an agent that is not healthy is no error, and an error is no health", () =
   assert.deepEqual([gone.status, gone.code, gone.message], [404, "not_found", "no such agent"]);
   assert.equal(refused(401, null).message, "HTTP 401");
   assert.equal(refused(503, "a proxy's page").message, "HTTP 503");
+});
+
+test("the end is followed until the reader goes up, and again from the end on", () => {
+  const at = (top: number, below: number) => ({ top, below });
+  assert.equal(isFollowing(true, at(500, 0), at(500, 300)), true, "it has grown");
+  assert.equal(isFollowing(true, at(500, 0), at(600, 300)), true, "it has grown on the way");
+  assert.equal(isFollowing(true, at(500, 0), at(300, 200)), false, "gone up");
+  assert.equal(isFollowing(false, at(300, 200), at(400, 100)), false, "on the way back");
+  assert.equal(isFollowing(false, at(400, 100), at(495, 5)), true, "back at the end");
+  assert.equal(isFollowing(true, at(500, 0), at(200, 0)), true, "it has become shorter");
 });
