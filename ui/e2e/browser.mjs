@@ -1,12 +1,16 @@
 // Debian's Chromium, and pages that note whatever a page must not do: errors in the console, requests to other hosts,
 // dialogs, answers that break the content security policy.
-import { readFileSync } from "node:fs";
+import assert from "node:assert/strict";
+import { existsSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import { join } from "node:path";
+import { extname, join } from "node:path";
 import { chromium } from "playwright-core";
 import { shotsFolder } from "./server.mjs";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+/** A built page that is used instead of the program's own, to try one out before it is built in. */
+const PAGE = process.env.ROLLCAGE_E2E_PAGE;
+const TYPES = { ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
 const WIDE = { width: 1440, height: 900 };
 const NARROW = { width: 390, height: 844 };
 
@@ -38,6 +42,7 @@ export async function open(
     permissions: ["clipboard-read", "clipboard-write"],
     ...options,
   });
+  if (PAGE) await context.route(/\/web\//, otherPage);
   const page = await context.newPage();
   page.setDefaultTimeout(30_000);
   page.faults = [];
@@ -58,8 +63,52 @@ export async function open(
     if (protocol.startsWith("http") && hostname !== "127.0.0.1" && hostname !== "localhost")
       note(`request to another host: ${request.url()}`);
   });
+  page.waiting = new Set();
+  page.on("request", (request) => {
+    // The stream of events never ends.
+    if (request.resourceType() !== "eventsource") page.waiting.add(request);
+  });
+  page.on("requestfinished", (request) => page.waiting.delete(request));
+  page.on("requestfailed", (request) => page.waiting.delete(request));
   return page;
 }
+
+async function otherPage(route) {
+  const path = new URL(route.request().url()).pathname.split("/web/")[1] || "index.html";
+  const file = join(PAGE, path);
+  if (!existsSync(file)) return route.continue();
+  const body = readFileSync(file);
+  // The program's own answer says what the page may load.
+  if (path === "index.html") return route.fulfill({ response: await route.fetch(), body });
+  return route.fulfill({ body, contentType: TYPES[extname(path)] });
+}
+
+/** Ends a page that must have done nothing wrong. */
+export async function close(page) {
+  assert.deepEqual(page.faults, []);
+  await page.context().close();
+}
+
+/** Waits until everything that a page asked for is there, and drawn. */
+export async function quiet(page) {
+  const isStill = () => page.waiting.size === 0;
+  const drawn = () =>
+    page.evaluate(
+      () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))),
+    );
+  for (let still = 0; still < 2; still = isStill() ? still + 1 : 0) {
+    while (!isStill())
+      await Promise.race([
+        page.waitForEvent("requestfinished"),
+        page.waitForEvent("requestfailed"),
+      ]).catch(() => {});
+    await drawn();
+  }
+}
+
+/** One of the rollout page's tabs. */
+export const tab = (page, name) =>
+  page.getByRole("navigation", { name: "Parts of the rollout" }).getByRole("link", { name });
 
 /** What axe finds that is serious or worse. */
 export async function axe(page) {

@@ -95,13 +95,19 @@ export class Server {
   }
 
   /** Waits for a rollout's end and returns its result without tokens. */
-  async ended(id) {
+  ended(id) {
+    return this.until(`/v1/rollouts/${id}?trace=none`, ({ status }) => status === "ended");
+  }
+
+  /** Asks again until the answer is what it should be, and returns it. */
+  async until(path, isSo) {
+    let found;
     for (const limit = Date.now() + 180_000; Date.now() < limit;) {
-      const found = await this.json(`/v1/rollouts/${id}?trace=none`);
-      if (found.status === "ended") return found;
+      found = await this.json(path);
+      if (isSo(found)) return found;
       await new Promise((wake) => setTimeout(wake, 200));
     }
-    throw new Error(`rollout ${id} did not end`);
+    throw new Error(`${path} stays as it is: ${JSON.stringify(found).slice(0, 2000)}`);
   }
 
   async remove() {

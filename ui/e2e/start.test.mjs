@@ -1,7 +1,7 @@
 // Starting rollouts with the form, and doing things with several of them by keyboard.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { launch, open } from "./browser.mjs";
+import { close, launch, open } from "./browser.mjs";
 import { newHome, Server } from "./server.mjs";
 
 let browser;
@@ -15,11 +15,6 @@ after(async () => {
   await browser?.close();
   await server?.remove();
 });
-
-async function close(page) {
-  assert.deepEqual(page.faults, []);
-  await page.context().close();
-}
 
 /** Waits until a field holds this. */
 async function holds(field, value) {

@@ -26,6 +26,22 @@ export const endless = {
   setup: ["echo one", "sleep 600"],
 };
 
+/** Answers one message after the other, and waits in between. */
+export const talk = {
+  task_id: "talk",
+  agent: "opencode",
+  endpoint: "scripted",
+  driver: "serve",
+  instruction: "Begin.",
+  verify: ["true"],
+  solution: [
+    { say: "The first answer." },
+    { run: "echo from the tool" },
+    { say: "The second answer." },
+    { say: "The third answer." },
+  ],
+};
+
 const ESCAPE = "\u001b";
 
 /** Says and does what a page must not fall for. */

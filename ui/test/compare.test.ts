@@ -5,6 +5,7 @@ import {
   groupRows,
   heatTable,
   keyName,
+  seriesTitle,
   signalOf,
   sortGroups,
   sortTasks,
@@ -93,4 +94,9 @@ test("rollouts that were started alone are no group", () => {
     rows.map((row) => row.group.key.group),
     ["g"],
   );
+});
+
+test("a column says what its rows are", () => {
+  assert.equal(seriesTitle("agent,model"), "Agent and model");
+  assert.equal(seriesTitle("task"), "Task");
 });

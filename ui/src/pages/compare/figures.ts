@@ -10,6 +10,12 @@ export const SERIES: [string, string][] = [
   ["group", "group"],
 ];
 
+/** What one row, line or chart stands for, as the head of a column. */
+export function seriesTitle(by: string): string {
+  const name = SERIES.find(([value]) => value === by)?.[1] ?? by;
+  return name.slice(0, 1).toUpperCase() + name.slice(1);
+}
+
 const ORDER = ["task", "group", "agent", "model"];
 
 /** `agent · model`, in a fixed order of dimensions. */

@@ -8,7 +8,7 @@ import { count, dollars, reward, seconds } from "../../format";
 import { setParams } from "../../router";
 import { Empty, Facts, Panel, Problem, Spinner } from "../../ui/parts";
 import { useTitle } from "../../ui/title";
-import { passShare, SERIES, sortGroups } from "./figures";
+import { passShare, SERIES, seriesTitle, sortGroups } from "./figures";
 import { FilterBar } from "./filters";
 import { GroupTable } from "./groups";
 import { HeatTable, OrderChoice, orderOf } from "./heat";
@@ -27,6 +27,7 @@ export function Overview({ query }: { query: URLSearchParams }) {
   const filters = filtersOf(query);
   const wanted = query.get("by");
   const by = SERIES.find(([name]) => name === wanted)?.[0] ?? "agent,model";
+  const title = seriesTitle(by);
   // Tasks are the rows of the table of success; its columns are the series, where those are no tasks.
   const columns = by === "task" || by === "group" ? "agent,model" : by;
   const series = useLoad((abort) => loadFigures(by, filters, abort), [by, filters]);
@@ -60,12 +61,12 @@ export function Overview({ query }: { query: URLSearchParams }) {
           <div class="compare-charts">
             <Panel title="pass@k">
               <Part loaded={series} height={420}>
-                {() => <PassPart groups={sorted} />}
+                {() => <PassPart groups={sorted} title={title} />}
               </Part>
             </Panel>
             <Panel title="Rewards">
               <Part loaded={series} height={420}>
-                {() => <RewardCharts groups={sorted} filters={filters} />}
+                {() => <RewardCharts groups={sorted} title={title} filters={filters} />}
               </Part>
             </Panel>
           </div>
@@ -83,7 +84,9 @@ export function Overview({ query }: { query: URLSearchParams }) {
           </Panel>
           <Panel title="Tokens, cost and time" class="flush-table" flush>
             <Part loaded={series} height={200}>
-              {(data) => <UsageTable groups={data.groups} filters={filters} query={query} />}
+              {(data) => (
+                <UsageTable groups={data.groups} title={title} filters={filters} query={query} />
+              )}
             </Part>
           </Panel>
           <GroupPanel loaded={groups} filters={filters} query={query} />
@@ -129,7 +132,7 @@ function useFresh(loads: Loaded<unknown>[], filters: Filters) {
 function SeriesChoice({ by }: { by: string }) {
   return (
     <label class="row">
-      <span class="muted">Series by</span>
+      <span class="muted">Compare by</span>
       <select value={by} onChange={(event) => setParams({ by: event.currentTarget.value })}>
         {SERIES.map(([value, name]) => (
           <option key={value} value={value}>
@@ -184,7 +187,7 @@ function Summary({ all }: { all?: GroupFigures }) {
   );
 }
 
-function PassPart({ groups }: { groups: GroupFigures[] }) {
+function PassPart({ groups, title }: { groups: GroupFigures[]; title: string }) {
   const most = SERIES_COLOURS.length;
   const measured = groups.filter((group) => group.pass_at_k.length > 0);
   if (measured.length === 0) return <Empty>No valid reward yet.</Empty>;
@@ -195,7 +198,7 @@ function PassPart({ groups }: { groups: GroupFigures[] }) {
         without bias from its n valid tries, 1 − C(n−c, k) / C(n, k), and averaged over the tasks
         that have at least k.
       </p>
-      <PassChart groups={measured.slice(0, most)} />
+      <PassChart groups={measured.slice(0, most)} title={title} />
       {measured.length > most && (
         <p class="small muted">
           The {most} most successful of {measured.length}; narrow the filters for the others.
@@ -209,9 +212,9 @@ function GroupPanel(props: { loaded: Loaded<Figures>; filters: Filters; query: U
   return (
     <Panel title="Groups" class="flush-table" flush>
       <p class="small muted explain">
-        Tries that were asked for together, as GRPO compares them: a try's advantage is its reward
-        against its group's. Where all rewards are equal there is none, and the tokens teach
-        nothing.
+        Tries that were asked for together. Training that compares tries with each other (GRPO)
+        learns from how far a try's reward lies from its group's, its advantage. Where all rewards
+        are equal there is none, and the tokens teach nothing.
       </p>
       <Part loaded={props.loaded} height={200}>
         {(data) => <GroupTable groups={data.groups} filters={props.filters} query={props.query} />}

@@ -8,7 +8,7 @@ import { keyName } from "./figures";
 import { percent, SERIES_COLOURS, SeriesMark } from "./series";
 
 const [WIDTH, HEIGHT] = [560, 300];
-const PAD = { left: 44, right: 16, top: 12, bottom: 40 };
+const PAD = { left: 52, right: 16, top: 12, bottom: 40 };
 
 /** The tries that any of them has, from few to many. */
 function triesOf(groups: GroupFigures[]): number[] {
@@ -16,7 +16,7 @@ function triesOf(groups: GroupFigures[]): number[] {
   return [...new Set(all)].sort((a, b) => a - b);
 }
 
-export function PassChart({ groups }: { groups: GroupFigures[] }) {
+export function PassChart({ groups, title }: { groups: GroupFigures[]; title: string }) {
   const [marked, setMarked] = useState<number | null>(null);
   const tries = triesOf(groups);
   const last = Math.max(2, tries.at(-1) ?? 2);
@@ -29,7 +29,7 @@ export function PassChart({ groups }: { groups: GroupFigures[] }) {
   return (
     <div class="stack">
       <svg
-        class="chart"
+        class="chart pass-chart"
         viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
         role="img"
         aria-label="pass@k by number of tries; the table below has the same numbers"
@@ -79,7 +79,7 @@ export function PassChart({ groups }: { groups: GroupFigures[] }) {
           );
         })}
       </svg>
-      <PassTable groups={groups} tries={tries} mark={setMarked} />
+      <PassTable groups={groups} title={title} tries={tries} mark={setMarked} />
     </div>
   );
 }
@@ -87,6 +87,7 @@ export function PassChart({ groups }: { groups: GroupFigures[] }) {
 /** The legend and the numbers in one. */
 function PassTable(props: {
   groups: GroupFigures[];
+  title: string;
   tries: number[];
   mark: (index: number | null) => void;
 }) {
@@ -96,7 +97,7 @@ function PassTable(props: {
       <table class="numbers">
         <thead>
           <tr>
-            <th scope="col">Series</th>
+            <th scope="col">{props.title}</th>
             {tries.map((k) => (
               <th key={k} scope="col" class="number">
                 pass@{k}

@@ -15,7 +15,8 @@ const PAGE = 12;
 
 const tenth = (index: number) => `${(index / 10).toFixed(1)} to ${((index + 1) / 10).toFixed(1)}`;
 
-export function RewardCharts({ groups, filters }: { groups: GroupFigures[]; filters: Filters }) {
+export function RewardCharts(props: { groups: GroupFigures[]; title: string; filters: Filters }) {
+  const { groups, title, filters } = props;
   const [start, setStart] = useState(0);
   const from = start < groups.length ? start : 0;
   const shown = groups.slice(from, from + PAGE);
@@ -50,7 +51,7 @@ export function RewardCharts({ groups, filters }: { groups: GroupFigures[]; filt
       />
       <details>
         <summary>As a table</summary>
-        <RewardTable groups={shown} />
+        <RewardTable groups={shown} title={title} />
       </details>
     </div>
   );
@@ -100,13 +101,13 @@ function Histogram({ rewards, name }: { rewards: number[]; name: string }) {
   );
 }
 
-function RewardTable({ groups }: { groups: GroupFigures[] }) {
+function RewardTable({ groups, title }: { groups: GroupFigures[]; title: string }) {
   return (
     <div class="scroll-x" tabIndex={0} role="region" aria-label="Rewards as a table">
       <table class="numbers">
         <thead>
           <tr>
-            <th scope="col">Series</th>
+            <th scope="col">{title}</th>
             {Array.from({ length: 10 }, (_, index) => (
               <th key={index} scope="col" class="number">
                 {tenth(index)}

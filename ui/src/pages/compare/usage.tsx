@@ -60,10 +60,11 @@ function sortOf(query: URLSearchParams): [SortColumn, boolean] {
 
 export function UsageTable(props: {
   groups: GroupFigures[];
+  title: string;
   filters: Filters;
   query: URLSearchParams;
 }) {
-  const { groups, filters, query } = props;
+  const { groups, title, filters, query } = props;
   const [start, setStart] = useState(0);
   const [column, isDescending] = sortOf(query);
   const sorted = useMemo(
@@ -85,7 +86,7 @@ export function UsageTable(props: {
         <table class="usage">
           <thead>
             <tr>
-              <Head id="name" name="Series" about="" {...head} />
+              <Head id="name" name={title} about="" {...head} />
               {COLUMNS.map((it) => (
                 <Head key={it.id} {...it} {...head} />
               ))}
@@ -108,7 +109,13 @@ export function UsageTable(props: {
           </tbody>
         </table>
       </div>
-      <Pager start={from} size={PAGE} total={sorted.length} label="Series" onStart={setStart} />
+      <Pager
+        start={from}
+        size={PAGE}
+        total={sorted.length}
+        label="Tokens, cost and time"
+        onStart={setStart}
+      />
     </>
   );
 }

@@ -1,21 +1,20 @@
 // One live agent: the chat, its log, its health, and how to end it.
 import { useState } from "preact/hooks";
-import { address, get, post, remove } from "../../api/client";
-import { useLoad } from "../../api/load";
+import { address, post, remove } from "../../api/client";
 import type { LiveView } from "../../api/types";
 import { ago, bytes, count, dollars, shortId, time } from "../../format";
 import { go, link } from "../../router";
 import { Confirm } from "../../ui/dialog";
 import { Copy, Empty, Facts, Panel, Problem, Spinner, Tabs } from "../../ui/parts";
-import { AgentText, TerminalText } from "../../ui/text";
+import { AgentText } from "../../ui/text";
 import { useTitle } from "../../ui/title";
-import { agentPath, hasServer, loadAgents, loadHealth, usePolled } from "./api";
+import { agentPath, failure, loadAgents, usePolled } from "./api";
 import { Chat } from "./chat";
-import { aboutState, LiveBadge } from "./state";
+import { HealthPanel } from "./health-panel";
+import { Log } from "./log";
+import { LiveBadge } from "./state";
 
 const POLL_MS = 3000;
-/** More of a log makes the page slow, and its end is what is wanted. */
-const LOG_CHARS = 200_000;
 
 export function AgentPage({ id, query }: { id: string; query: URLSearchParams }) {
   // The list has everything but the password of the agent's own server, which has no place in a page.
@@ -107,47 +106,6 @@ function About({ agent }: { agent: LiveView }) {
   );
 }
 
-const SERVERS: Record<string, string> = {
-  healthy: "Its server answers.",
-  not_running: "Its server does not run.",
-  silent: "Its server runs, and does not answer.",
-  foreign: "Something else answers in its place.",
-};
-
-function HealthPanel({ agent }: { agent: LiveView }) {
-  return (
-    <Panel title="Health">
-      {hasServer(agent.state) ? (
-        <ServerHealth id={agent.id} isIdle={agent.state === "idle"} />
-      ) : (
-        <p>Its server does not run.</p>
-      )}
-      <p class="small muted">{aboutState(agent.state)}.</p>
-    </Panel>
-  );
-}
-
-/** Asked once while it has nothing else to do, and then on demand: its state tells by itself when it is unhealthy. */
-function ServerHealth({ id, isIdle }: { id: string; isIdle: boolean }) {
-  const [round, setRound] = useState(isIdle ? 1 : 0);
-  const { data, error, loading } = useLoad(
-    async (abort) => (round > 0 ? await loadHealth(id, abort) : null),
-    [id, round],
-  );
-  return (
-    <div class="row spread">
-      <p class={data && !data.healthy ? "bad-text" : ""} role="status">
-        {data && `${SERVERS[data.server] ?? data.server} `}
-        {data?.version && `Version ${data.version}.`}
-        {!data && (loading ? "Asking…" : error ? "Not known." : "Its server runs.")}
-      </p>
-      <button class="small" disabled={loading} onClick={() => setRound(round + 1)}>
-        Check
-      </button>
-    </div>
-  );
-}
-
 function Records({ agent }: { agent: LiveView }) {
   const isReadable = agent.state === "stopped" || agent.state === "failed";
   return (
@@ -183,24 +141,24 @@ function Records({ agent }: { agent: LiveView }) {
 function Actions({ agent, onChange }: { agent: LiveView; onChange: () => void }) {
   const [asked, setAsked] = useState<"stop" | "remove" | null>(null);
   const [isStarting, setStarting] = useState(false);
-  const [error, setError] = useState<Error | null>(null);
+  const [problem, setProblem] = useState("");
   const isStopped = agent.state === "stopped" || agent.state === "failed";
   const start = async () => {
     setStarting(true);
-    setError(null);
+    setProblem("");
     try {
       await post(agentPath(agent.id, "/start"));
-    } catch (problem) {
-      setError(problem as Error);
+    } catch (error) {
+      setProblem(failure(error));
     }
     setStarting(false);
     onChange();
   };
   return (
     <div class="row">
-      {error && (
+      {problem && (
         <span class="small bad-text" role="alert">
-          {error.message}
+          {problem}
         </span>
       )}
       {isStopped ? (
@@ -249,31 +207,5 @@ function Actions({ agent, onChange }: { agent: LiveView; onChange: () => void })
         </Confirm>
       )}
     </div>
-  );
-}
-
-function Log({ id }: { id: string }) {
-  const log = usePolled((abort) => get<string>(agentPath(id, "/logs"), {}, abort), POLL_MS, [id]);
-  const text = log.data ?? "";
-  return (
-    <Panel
-      title="What its server printed"
-      actions={
-        <button class="small" onClick={log.reload}>
-          Read again
-        </button>
-      }
-      flush
-    >
-      <Problem error={log.error} retry={log.reload} />
-      {text.length > LOG_CHARS && <p class="small muted explain">Only the end is shown.</p>}
-      <div class="live-log" tabIndex={0} role="region" aria-label="Log">
-        {text ? (
-          <TerminalText text={text.slice(-LOG_CHARS)} />
-        ) : (
-          <Empty>{log.loading ? <Spinner label="Loading" /> : "Nothing yet."}</Empty>
-        )}
-      </div>
-    </Panel>
   );
 }

@@ -3,19 +3,15 @@ import { useEffect, useState } from "preact/hooks";
 import { ApiError, post } from "../../api/client";
 import type { Reply } from "../../api/types";
 import { AgentText } from "../../ui/text";
-import { turnPath } from "./api";
+import { failure, turnPath } from "./api";
+import { isProbablySettled, NOT_ASKED, saidOf, secondsLeft, timeLeft, type Answer } from "./asked";
 import { readQuestions, type Question } from "./replies";
-
-type Answer =
-  | { answer: "once" | "always" }
-  | { answer: "reject"; message?: string }
-  | { answer: "choose"; answers: string[][] };
 
 type Asking = Extract<Reply, { kind: "permission" | "question" }>;
 
-/** Seconds until it is refused, from second to second. */
+/** Seconds until it is refused by this computer's clock, from second to second. */
 function useSecondsLeft(deadline: number): number {
-  const left = () => Math.max(0, Math.ceil(deadline - Date.now() / 1000));
+  const left = () => secondsLeft(deadline, Date.now());
   const [seconds, setSeconds] = useState(left);
   useEffect(() => {
     const timer = window.setInterval(() => setSeconds(left()), 1000);
@@ -24,34 +20,58 @@ function useSecondsLeft(deadline: number): number {
   return seconds;
 }
 
-const SAID: Record<Answer["answer"], string> = {
-  once: "You allowed it once.",
-  always: "You allowed it, and everything like it.",
-  reject: "You refused.",
-  choose: "You answered.",
-};
+interface AskProps {
+  id: string;
+  reply: Asking;
+  /** Whether the turn goes on, so that an answer can still count. */
+  isOpen: boolean;
+  /** Whether the agent has done something since it asked. */
+  hasGoneOn: boolean;
+}
 
-/** Asks while the turn is open, nobody has answered, and there is time; afterwards it is a line. */
-export function Ask({ id, reply, isOpen }: { id: string; reply: Asking; isOpen: boolean }) {
+/** Asks as long as the turn is open and nobody has answered here; afterwards it is a line. */
+export function Ask({ id, reply, isOpen, hasGoneOn }: AskProps) {
   const [said, setSaid] = useState("");
+  if (!isOpen || said) {
+    return (
+      <p class="small muted" role="status">
+        <Asked reply={reply} /> {said}
+      </p>
+    );
+  }
+  return <OpenAsk id={id} reply={reply} hasGoneOn={hasGoneOn} onSaid={setSaid} />;
+}
+
+function OpenAsk(props: {
+  id: string;
+  reply: Asking;
+  hasGoneOn: boolean;
+  onSaid: (said: string) => void;
+}) {
+  const { id, reply, hasGoneOn, onSaid } = props;
+  const [problem, setProblem] = useState("");
   const [isBusy, setBusy] = useState(false);
+  const [isWanted, setWanted] = useState(false);
   const left = useSecondsLeft(reply.deadline);
   const send = async (answer: Answer) => {
     setBusy(true);
+    setProblem("");
     try {
       await post(turnPath(id, reply.turn_id, "/answer"), { id: reply.id, ...answer });
-      setSaid(SAID[answer.answer]);
+      onSaid(saidOf(answer.answer, left));
     } catch (error) {
-      const isLate = error instanceof ApiError && error.status === 409;
-      if (isLate) setSaid("It was answered already, or the time for it was over.");
-      else setSaid(`The answer did not arrive: ${(error as Error).message}`);
+      if (error instanceof ApiError && error.status === 409) onSaid(NOT_ASKED);
+      else setProblem(failure(error));
     }
     setBusy(false);
   };
-  if (!isOpen || said || left <= 0) {
+  if (isProbablySettled(left, hasGoneOn) && !isWanted) {
     return (
       <p class="small muted" role="status">
-        <Asked reply={reply} /> {said || (isOpen ? "The time for an answer is over." : "")}
+        <Asked reply={reply} /> It seems to be settled.{" "}
+        <button class="plain small" onClick={() => setWanted(true)}>
+          Answer all the same
+        </button>
       </p>
     );
   }
@@ -62,7 +82,12 @@ export function Ask({ id, reply, isOpen }: { id: string; reply: Asking; isOpen: 
       ) : (
         <Questions reply={reply} isBusy={isBusy} send={send} />
       )}
-      <p class="small muted">Refused in {left} s without an answer.</p>
+      {problem && (
+        <p class="small bad-text" role="alert">
+          Your answer did not arrive: {problem}
+        </p>
+      )}
+      <p class="small muted">{timeLeft(left)}</p>
     </div>
   );
 }

@@ -1,13 +1,14 @@
 // Talking with a live agent: its turns in order, and the place to write the next one.
-import { useEffect, useRef, useState } from "preact/hooks";
-import { ApiError, get, post } from "../../api/client";
-import type { LiveTurnPage, LiveView, TurnQueued, TurnSummary } from "../../api/types";
+import { post } from "../../api/client";
+import type { LiveView, TurnQueued, TurnSummary } from "../../api/types";
 import { Empty, Problem, Spinner } from "../../ui/parts";
-import { agentPath, usePolled } from "./api";
+import { agentPath } from "./api";
+import { Composer, type TurnOptions } from "./composer";
+import { useEndInView } from "./end-in-view";
+import { shownTurns } from "./history";
 import { TurnBlock } from "./turn";
+import { useTurns, type Turns } from "./turns";
 
-const PAGE = 30;
-const POLL_MS = 4000;
 /** The newest turns show their steps at once. */
 const READ_AT_ONCE = 8;
 
@@ -18,19 +19,11 @@ interface Props {
 }
 
 export function Chat({ agent, onChange }: Props) {
-  const [limit, setLimit] = useState(PAGE);
-  const [sent, setSent] = useState<TurnSummary[]>([]);
   const { id } = agent;
-  const turns = usePolled(
-    (abort) => get<LiveTurnPage>(agentPath(id, "/turns"), { limit }, abort),
-    POLL_MS,
-    [id],
-  );
-  const known = turns.data?.turns ?? [];
-  const unknown = sent.filter((turn) => !known.some((it) => it.turn_id === turn.turn_id));
-  const shown = [...known.toReversed(), ...unknown];
+  const turns = useTurns(id);
+  const shown = shownTurns(turns.history);
   const open = shown.filter((turn) => !turn.end).map((turn) => turn.turn_id);
-  const box = useFollow();
+  const box = useEndInView(shown[0]?.turn_id);
   const changed = () => {
     turns.reload();
     onChange();
@@ -47,7 +40,7 @@ export function Chat({ agent, onChange }: Props) {
       finished_at: null,
       end: null,
     };
-    setSent((old) => [...old, turn]);
+    turns.add(turn);
     box.toEnd();
     changed();
   };
@@ -55,17 +48,7 @@ export function Chat({ agent, onChange }: Props) {
     <section class="chat" aria-label="Conversation">
       <div class="chat-log" ref={box.ref} onScroll={box.onScroll} tabIndex={0} role="log">
         <div class="chat-turns">
-          {turns.data?.next_offset != null && (
-            <button
-              class="small earlier"
-              onClick={() => {
-                setLimit(limit + PAGE);
-                turns.reload();
-              }}
-            >
-              Earlier turns
-            </button>
-          )}
+          {!turns.history.isAll && <Earlier earlier={turns.earlier} />}
           {shown.map((turn, index) => {
             const place = open.indexOf(turn.turn_id);
             return (
@@ -83,7 +66,7 @@ export function Chat({ agent, onChange }: Props) {
           })}
           {shown.length === 0 && (
             <Empty>
-              {turns.loading && !turns.data ? (
+              {turns.isFirst ? (
                 <Spinner label="Loading the conversation" />
               ) : (
                 "Nothing was said yet. Write below what it shall do."
@@ -98,124 +81,20 @@ export function Chat({ agent, onChange }: Props) {
   );
 }
 
+function Earlier({ earlier }: { earlier: Turns["earlier"] }) {
+  return (
+    <>
+      <button class="small earlier" disabled={earlier.isReading} onClick={earlier.read}>
+        {earlier.isReading && <Spinner />} Earlier turns
+      </button>
+      <Problem error={earlier.error} />
+    </>
+  );
+}
+
 /** Whether this turn is of another conversation than the one before. */
 function isNewSession(turns: TurnSummary[], index: number): boolean {
   const session = turns[index]!.session_id;
   const before = turns.slice(0, index).findLast((turn) => turn.session_id)?.session_id;
   return Boolean(session && before && session !== before);
-}
-
-/** Keeps the end in view as it grows, unless the reader has scrolled up. */
-function useFollow() {
-  const ref = useRef<HTMLDivElement>(null);
-  const isAtEnd = useRef(true);
-  const toEnd = () => {
-    isAtEnd.current = true;
-    ref.current?.scrollTo({ top: ref.current.scrollHeight });
-  };
-  const onScroll = () => {
-    const at = ref.current;
-    if (at) isAtEnd.current = at.scrollHeight - at.scrollTop - at.clientHeight < 60;
-  };
-  useEffect(() => {
-    const content = ref.current?.firstElementChild;
-    if (!content) return;
-    const observer = new ResizeObserver(() => isAtEnd.current && toEnd());
-    observer.observe(content);
-    return () => observer.disconnect();
-  }, []);
-  return { ref, onScroll, toEnd };
-}
-
-interface TurnOptions {
-  is_new_session?: boolean;
-  permissions?: string;
-}
-
-function Composer(props: {
-  agent: LiveView;
-  waiting: number;
-  send: (text: string, options: TurnOptions) => Promise<void>;
-}) {
-  const { agent, waiting, send } = props;
-  const [text, setText] = useState("");
-  const [isNew, setNew] = useState(false);
-  const [permissions, setPermissions] = useState("");
-  const [isBusy, setBusy] = useState(false);
-  const [error, setError] = useState<ApiError | null>(null);
-  const canTalk = agent.state !== "stopped" && agent.state !== "failed";
-  const submit = async () => {
-    if (!text.trim() || isBusy || !canTalk) return;
-    setBusy(true);
-    setError(null);
-    try {
-      const options: TurnOptions = {};
-      if (isNew) options.is_new_session = true;
-      if (permissions) options.permissions = permissions;
-      await send(text, options);
-      setText("");
-      setNew(false);
-    } catch (problem) {
-      setError(problem as ApiError);
-    }
-    setBusy(false);
-  };
-  return (
-    <form
-      class="composer"
-      onSubmit={(event) => {
-        event.preventDefault();
-        void submit();
-      }}
-    >
-      <Problem error={error} />
-      <textarea
-        rows={3}
-        aria-label="What to say to the agent"
-        placeholder={placeholderOf(agent)}
-        disabled={!canTalk}
-        value={text}
-        onInput={(event) => setText(event.currentTarget.value)}
-        onKeyDown={(event) => {
-          if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-          event.preventDefault();
-          void submit();
-        }}
-      />
-      <div class="row">
-        <label class="row small">
-          <input
-            type="checkbox"
-            checked={isNew}
-            disabled={!canTalk}
-            onChange={(event) => setNew(event.currentTarget.checked)}
-          />
-          New conversation
-        </label>
-        <label class="row small">
-          <span class="muted">When it asks</span>
-          <select
-            value={permissions}
-            disabled={!canTalk}
-            onChange={(event) => setPermissions(event.currentTarget.value)}
-          >
-            <option value="">as the agent was started</option>
-            <option value="allow">allow everything</option>
-            <option value="ask">ask me here</option>
-            <option value="reject">refuse everything</option>
-          </select>
-        </label>
-        <button class="primary send" disabled={!canTalk || isBusy || !text.trim()}>
-          {waiting > 0 ? "Queue" : "Send"}
-        </button>
-      </div>
-    </form>
-  );
-}
-
-function placeholderOf(agent: LiveView): string {
-  if (agent.state === "stopped") return "It is stopped. Start it again to go on.";
-  if (agent.state === "failed") return "It could not be started.";
-  if (agent.state === "sleeping") return "Write to it; it wakes up. Enter sends.";
-  return "Write to it. Enter sends, Shift+Enter makes a new line.";
 }

@@ -7,6 +7,7 @@ import { turnPath } from "./api";
 import { NOTHING_TOLD, tell, type Told } from "./replies";
 
 const KINDS = ["delta", "reasoning", "tool", "permission", "question", "final", "error"];
+const READ_AGAIN_MS = 2000;
 const WAIT_MS = 500;
 const WAIT_MAX_MS = 10_000;
 
@@ -31,14 +32,39 @@ export function useTurn(id: string, turn: string, mode: "follow" | "read" | "non
       setTold(next);
     };
     if (mode === "follow") return follow(id, turn, held, keep, setLost);
-    const abort = new AbortController();
-    get<TurnReplies>(turnPath(id, turn), {}, abort.signal).then(
-      ({ replies }) => !abort.signal.aborted && keep(tell(held.current, replies)),
-      (problem: unknown) => !abort.signal.aborted && setError(problem as ApiError),
-    );
-    return () => abort.abort();
+    return read(id, turn, (replies) => keep(tell(held.current, replies)), setError);
   }, [id, turn, mode]);
   return { told, error, isLost };
+}
+
+/** Reads all replies; where the server cannot be reached it is tried again. Returns how to stop. */
+function read(
+  id: string,
+  turn: string,
+  take: (replies: Reply[]) => void,
+  setError: (error: ApiError | null) => void,
+): () => void {
+  const abort = new AbortController();
+  let retry = 0;
+  const ask = () =>
+    get<TurnReplies>(turnPath(id, turn), {}, abort.signal).then(
+      ({ replies }) => {
+        if (abort.signal.aborted) return;
+        setError(null);
+        take(replies);
+      },
+      (problem: unknown) => {
+        if (abort.signal.aborted) return;
+        const error = problem as ApiError;
+        setError(error);
+        if (error.code === "unreachable") retry = window.setTimeout(ask, READ_AGAIN_MS);
+      },
+    );
+  void ask();
+  return () => {
+    abort.abort();
+    clearTimeout(retry);
+  };
 }
 
 /** Returns how to stop. */
@@ -63,7 +89,6 @@ function follow(
     const reply = JSON.parse(message.data) as Reply;
     waiting.push(reply);
     wait = WAIT_MS;
-    setLost(false);
     // Words come faster than they can be drawn.
     frame ||= requestAnimationFrame(flush);
     if (reply.kind === "final" || reply.kind === "error") {
@@ -82,6 +107,8 @@ function follow(
     const after = Math.max(held.current.seq, waiting.at(-1)?.seq ?? 0);
     const opened = new EventSource(address(turnPath(id, turn, "/events"), { after }));
     source = opened;
+    // An agent that thinks says nothing for a while, on a connection that is there.
+    opened.onopen = () => setLost(false);
     for (const kind of KINDS) {
       opened.addEventListener(kind, (message) => {
         // A broken connection is an event of the same name as a failed turn, but has no data.

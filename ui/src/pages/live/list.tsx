@@ -72,7 +72,7 @@ function AgentTable({ agents }: { agents: LiveView[] }) {
                 Last turn
               </th>
               <th scope="col" class="number">
-                Age
+                Started
               </th>
             </tr>
           </thead>
@@ -103,7 +103,7 @@ function AgentRow({ agent }: { agent: LiveView }) {
       <td>
         <LiveBadge state={agent.state} />
       </td>
-      <td>
+      <td class="nowrap">
         <AgentText text={`${agent.agent} · ${agent.model}`} />
       </td>
       <td class="number">

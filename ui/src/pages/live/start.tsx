@@ -1,12 +1,13 @@
 // Starting a live agent. The answer comes once its server is healthy, which takes seconds.
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { ApiError, get, post } from "../../api/client";
+import { get, post } from "../../api/client";
 import { useLoad } from "../../api/load";
 import type { AgentView, EndpointView, LiveView, ServerInfo } from "../../api/types";
 import { go, link } from "../../router";
-import { Panel, Problem, Spinner } from "../../ui/parts";
+import { Panel, Spinner } from "../../ui/parts";
 import { SandboxNotice } from "../../ui/sandbox";
+import { failure } from "./api";
 
 interface Form {
   name: string;
@@ -66,7 +67,7 @@ export function StartForm({ canClose, onStarted }: { canClose: boolean; onStarte
   const server = useLoad((abort) => get<ServerInfo>("v1/server", {}, abort), []);
   const [form, setForm] = useState(EMPTY);
   const [startedAt, setStartedAt] = useState<number | null>(null);
-  const [error, setError] = useState<ApiError | null>(null);
+  const [problem, setProblem] = useState("");
   const change = (changes: Partial<Form>) => setForm((old) => ({ ...old, ...changes }));
   const kinds = endpoints.data?.endpoints ?? [];
   const first = kinds.find((kind) => kind.configured && kind.kind !== "scripted");
@@ -78,13 +79,13 @@ export function StartForm({ canClose, onStarted }: { canClose: boolean; onStarte
   const start = async (event: Event) => {
     event.preventDefault();
     setStartedAt(Date.now());
-    setError(null);
+    setProblem("");
     try {
       const started = await post<LiveView>("v1/live", bodyOf({ ...form, agent, endpoint }));
       onStarted();
       go(link(["live", started.id]));
-    } catch (problem) {
-      setError(problem as ApiError);
+    } catch (error) {
+      setProblem(failure(error));
     }
     setStartedAt(null);
   };
@@ -159,7 +160,11 @@ export function StartForm({ canClose, onStarted }: { canClose: boolean; onStarte
           </Field>
         )}
         <MoreFields form={form} change={change} />
-        <Problem error={error} />
+        {problem && (
+          <p class="notice bad" role="alert">
+            {problem}
+          </p>
+        )}
         <div class="row">
           <button class="primary" disabled={startedAt !== null || cannot}>
             Start

@@ -5,7 +5,7 @@ import type { TurnSummary } from "../../api/types";
 import { count, dollars, seconds, time } from "../../format";
 import { Problem, Spinner } from "../../ui/parts";
 import { AgentText, TerminalText } from "../../ui/text";
-import { turnPath } from "./api";
+import { failure, turnPath } from "./api";
 import { Ask } from "./ask";
 import { useTurn, type Followed } from "./follow";
 import { inputLine, type End, type Item } from "./replies";
@@ -37,7 +37,13 @@ export function TurnBlock({ id, turn, place, isRead, onEnd }: Props) {
       </div>
       <div class="answered">
         {told.items.map((item) => (
-          <ItemView key={item.seq} id={id} item={item} isOpen={isOpen} />
+          <ItemView
+            key={item.seq}
+            id={id}
+            item={item}
+            isOpen={isOpen}
+            hasGoneOn={told.items.at(-1) !== item}
+          />
         ))}
         {place === null && !isWanted && (
           <button class="plain small" onClick={() => setWanted(true)}>
@@ -53,7 +59,8 @@ export function TurnBlock({ id, turn, place, isRead, onEnd }: Props) {
   );
 }
 
-function ItemView({ id, item, isOpen }: { id: string; item: Item; isOpen: boolean }) {
+function ItemView(props: { id: string; item: Item; isOpen: boolean; hasGoneOn: boolean }) {
+  const { id, item, isOpen, hasGoneOn } = props;
   switch (item.kind) {
     case "text":
       return <AgentText text={item.text} />;
@@ -72,7 +79,7 @@ function ItemView({ id, item, isOpen }: { id: string; item: Item; isOpen: boolea
     case "tool":
       return <ToolItem item={item} />;
     default:
-      return <Ask id={id} reply={item.reply} isOpen={isOpen} />;
+      return <Ask id={id} reply={item.reply} isOpen={isOpen} hasGoneOn={hasGoneOn} />;
   }
 }
 
@@ -125,11 +132,14 @@ function Ending({ end, hasText }: { end: End | null; hasText: boolean }) {
 function Progress(props: { id: string; turn: TurnSummary; place: number; followed: Followed }) {
   const { id, turn, place, followed } = props;
   const [isAborting, setAborting] = useState(false);
+  const [problem, setProblem] = useState("");
   const abort = async () => {
     setAborting(true);
+    setProblem("");
     try {
       await post(turnPath(id, turn.turn_id, "/abort"));
-    } catch {
+    } catch (error) {
+      setProblem(failure(error));
       setAborting(false);
     }
   };
@@ -144,6 +154,11 @@ function Progress(props: { id: string; turn: TurnSummary; place: number; followe
       <button class="small" disabled={isAborting} onClick={abort}>
         {isAborting ? "Ending…" : "Abort"}
       </button>
+      {problem && (
+        <span class="bad-text" role="alert">
+          {problem}
+        </span>
+      )}
     </div>
   );
 }

@@ -1,9 +1,9 @@
 // One entry of a transcript beside another: words that the other has not are marked.
-import { diffWordsWithSpace } from "diff";
 import { useMemo, useState } from "preact/hooks";
 import type { Entry, ToolCallView } from "../../../api/types";
 import { link } from "../../../router";
 import { AgentText, TerminalText } from "../../../ui/text";
+import { wordChanges } from "./difference";
 
 /** Longer texts are not compared word by word: it takes too long, and nobody reads the marks. */
 const WORDS_MAX = 4000;
@@ -156,8 +156,8 @@ function Compared(props: {
   const parts = useMemo(() => {
     const isShort = text.length <= WORDS_MAX && (other?.length ?? 0) <= WORDS_MAX;
     if (other === null || other === text || !isShort) return null;
-    const changes =
-      side === "a" ? diffWordsWithSpace(text, other) : diffWordsWithSpace(other, text);
+    const changes = side === "a" ? wordChanges(text, other) : wordChanges(other, text);
+    if (!changes) return null;
     const shared = changes.filter((change) => !change.added && !change.removed);
     const length = shared.reduce((sum, change) => sum + change.value.trim().length, 0);
     // Where almost everything is other, marks say nothing.

@@ -1,12 +1,13 @@
 // The files that two rollouts left, as differences.
-import { structuredPatch } from "diff";
 import { useMemo, useState } from "preact/hooks";
 import { get } from "../../../api/client";
 import { useLoad } from "../../../api/load";
 import type { ChangesPage, RolloutRow } from "../../../api/types";
+import { count } from "../../../format";
 import { Empty, Panel, Problem, Spinner } from "../../../ui/parts";
 import { AgentText, visible } from "../../../ui/text";
 import { pairFiles, type FilePair } from "./align";
+import { firstLines, lineHunks, LINES_SHOWN, type Hunk } from "./difference";
 
 const PAGE = 128;
 /** Opened at once; more would only make the page long. */
@@ -63,7 +64,7 @@ export function FilesBeside({ a, b, rowA, rowB }: Props) {
         </Panel>
       )}
       <p class="small muted">
-        {same} {same === 1 ? "file is" : "files are"} the same.
+        {same > 0 && `${same} ${same === 1 ? "file is" : "files are"} the same.`}
         {isCut && ` Only the first ${PAGE} files of each are compared.`}
       </p>
     </div>
@@ -100,24 +101,51 @@ function FileDiff({ pair, isOpen }: { pair: FilePair; isOpen: boolean }) {
 }
 
 function DiffLines({ pair }: { pair: FilePair }) {
-  const hunks = useMemo(() => {
-    const patch = structuredPatch("A", "B", pair.a ?? "", pair.b ?? "", "", "", { context: 3 });
-    return patch.hunks;
-  }, [pair.a, pair.b]);
-  if (pair.kind === "unknown" || (pair.a === null && pair.b === null)) {
+  const [most, setMost] = useState(LINES_SHOWN);
+  const isKnown = pair.kind !== "unknown" && (pair.a !== null || pair.b !== null);
+  const hunks = useMemo(
+    () => (isKnown ? lineHunks(pair.a ?? "", pair.b ?? "") : []),
+    [pair.a, pair.b, isKnown],
+  );
+  if (!isKnown) {
     return <p class="small muted explain">It is no text, or too long: its content was not kept.</p>;
   }
+  if (!hunks) {
+    return (
+      <p class="small muted explain">
+        The two are too different to be compared line by line. Each rollout's own page has its file.
+      </p>
+    );
+  }
+  if (hunks.length === 0) return <p class="small muted explain">It is empty.</p>;
+  const shown = firstLines(hunks, most);
+  return (
+    <>
+      <HunkTable path={pair.path} hunks={shown.hunks} />
+      {shown.total > most && (
+        <p class="row small muted explain">
+          {count(most)} of {count(shown.total)} lines are shown.
+          <button class="plain small" onClick={() => setMost(most + LINES_SHOWN)}>
+            Show more
+          </button>
+        </p>
+      )}
+    </>
+  );
+}
+
+function HunkTable({ path, hunks }: { path: string; hunks: Hunk[] }) {
   return (
     <div
       class="side-diff scroll-x"
       tabIndex={0}
       role="region"
-      aria-label={`Difference of ${visible(pair.path)}`}
+      aria-label={`Difference of ${visible(path)}`}
     >
       <table>
         <tbody>
           {hunks.map((hunk, index) => (
-            <Hunk
+            <HunkRows
               key={index}
               lines={hunk.lines}
               oldStart={hunk.oldStart}
@@ -130,15 +158,18 @@ function DiffLines({ pair }: { pair: FilePair }) {
   );
 }
 
-function Hunk(props: { lines: string[]; oldStart: number; newStart: number }) {
+function HunkRows(props: Hunk) {
   let [a, b] = [props.oldStart, props.newStart];
+  const isOfBoth = !props.lines.every((line) => line[0] === props.lines[0]?.[0]);
   return (
     <>
-      <tr class="gap">
-        <td colSpan={4}>
-          line {a} in A, line {b} in B
-        </td>
-      </tr>
+      {isOfBoth && (
+        <tr class="gap">
+          <td colSpan={4}>
+            line {a} in A, line {b} in B
+          </td>
+        </tr>
+      )}
       {props.lines.map((line, index) => {
         const kind = line[0] === "-" ? "a" : line[0] === "+" ? "b" : line[0] === "\\" ? "gap" : "";
         const isA = kind === "a" || kind === "";
