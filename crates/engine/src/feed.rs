@@ -257,9 +257,12 @@ fn log(rollout: RolloutId, what: &What) {
         What::Command {
             phase,
             number,
-            exit_code,
+            outcome,
             ..
-        } => tracing::debug!(%rollout, phase = phase.as_str(), number, exit_code, "command ended"),
+        } => {
+            let exit_code = outcome.exit_code;
+            tracing::debug!(%rollout, phase = phase.as_str(), number, exit_code, "command ended");
+        }
         What::Call {
             exchange, status, ..
         } => tracing::debug!(%rollout, exchange, status, "model call answered"),
@@ -275,6 +278,7 @@ fn log(rollout: RolloutId, what: &What) {
 #[cfg(test)]
 mod tests {
     use rollcage_model::event::Said;
+    use rollcage_model::record::CommandResult;
 
     use super::*;
 
@@ -325,8 +329,10 @@ mod tests {
             phase,
             number,
             of,
-            cmd,
-            exit_code: 0,
+            outcome: CommandResult {
+                cmd,
+                ..CommandResult::default()
+            },
         });
         assert_eq!(feed.status().command, None);
     }

@@ -133,8 +133,7 @@ impl Stage<'_> {
                 phase,
                 number,
                 of,
-                cmd: outcome.cmd.clone(),
-                exit_code: outcome.exit_code,
+                outcome: outcome.clone(),
             },
         });
     }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::ending::Ended;
 use crate::id::RolloutId;
 use crate::live::{Reply, ReplyKind};
+use crate::record::CommandResult;
 
 /// The longest text in an event; more is cut, and the event says so.
 pub const TEXT_BYTES_MAX: usize = 16 << 10;
@@ -40,8 +41,9 @@ pub enum What {
         phase: Phase,
         number: usize,
         of: usize,
-        cmd: String,
-        exit_code: i32,
+        /// As the result has it.
+        #[serde(flatten)]
+        outcome: CommandResult,
     },
     /// A model call was answered.
     Call {
@@ -121,7 +123,10 @@ impl What {
             | What::Entered { .. }
             | What::TurnStarted { .. }
             | What::AgentExited { .. } => 0,
-            What::CommandStarted { cmd, .. } | What::Command { cmd, .. } => cmd.len(),
+            What::CommandStarted { cmd, .. } => cmd.len(),
+            What::Command { outcome, .. } => {
+                outcome.cmd.len() + outcome.stdout.len() + outcome.stderr.len()
+            }
             What::Call { said, .. } => said.bytes(),
             What::Session { serve_session_id } => serve_session_id.len(),
             What::Reply { reply } => reply_bytes(reply),

@@ -14,7 +14,7 @@ use crate::transcript::Report;
 use rollcage_dialect::sampling::LogprobsMode;
 
 /// One setup or verify command.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CommandResult {
     /// The command as the task has it.
     pub cmd: String,

@@ -176,13 +176,13 @@ fn describe(what: &What, line: &RolloutLine) -> Option<String> {
             phase,
             number,
             of,
-            cmd,
-            exit_code,
+            outcome,
         } => {
             format!(
-                "{}: {number}/{of} exit {exit_code}: {}",
+                "{}: {number}/{of} exit {}: {}",
                 phase.as_str(),
-                text::line(cmd, 60)
+                outcome.exit_code,
+                text::line(&outcome.cmd, 60)
             )
         }
         What::Call { status, .. } => {

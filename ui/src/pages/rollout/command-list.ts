@@ -31,18 +31,20 @@ const without = (cmd: string, state: Command["state"]): Command => ({
 /** Where a running rollout stands, as rows say it. */
 type Where = Standing & { status: string };
 
+const ended = (it: CommandResult): Command => ({
+  cmd: it.cmd,
+  state: "ended",
+  exitCode: it.exit_code,
+  isTimedOut: it.timed_out,
+  seconds: it.duration_s,
+  startedAt: null,
+  stdout: it.stdout,
+  stderr: it.stderr,
+});
+
 /** What the task has beyond what ran did not run. */
 export function endedCommands(results: CommandResult[], planned: string[]): Command[] {
-  const ran = results.map((it): Command => ({
-    cmd: it.cmd,
-    state: "ended",
-    exitCode: it.exit_code,
-    isTimedOut: it.timed_out,
-    seconds: it.duration_s,
-    startedAt: null,
-    stdout: it.stdout,
-    stderr: it.stderr,
-  }));
+  const ran = results.map(ended);
   return [...ran, ...planned.slice(ran.length).map((cmd) => without(cmd, "not run"))];
 }
 
@@ -64,19 +66,11 @@ export function liveCommands(
     // Commands run one after the other.
     const isOver = number < last || others === "not run" || others === "unknown";
     if (!it) all.push(without(cmd, number < last ? "unknown" : others));
-    else if (it.endedAt === null && isOver) all.push(without(cmd, "unknown"));
-    else all.push(ofEvents(it));
+    else if (it.outcome === null && isOver) all.push(without(cmd, "unknown"));
+    else if (it.outcome) all.push(ended(it.outcome));
+    else all.push({ ...without(cmd, "running"), startedAt: it.startedAt });
   }
   return all;
-}
-
-function ofEvents({ cmd, startedAt, endedAt, exitCode }: LiveCommand): Command {
-  if (endedAt === null) return { ...without(cmd, "running"), startedAt };
-  return {
-    ...without(cmd, "ended"),
-    exitCode,
-    seconds: startedAt === null ? null : endedAt - startedAt,
-  };
 }
 
 /** How it stands with commands that no event told of. */

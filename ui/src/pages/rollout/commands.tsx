@@ -80,11 +80,6 @@ function Commands({ title, about, commands, now, isRunning, hasTask }: Props) {
           {commands.map((command, place) => (
             <CommandView key={place} name={`${title}-${place}`} command={command} now={now} />
           ))}
-          {isRunning && ended > 0 && (
-            <li class="command muted small">
-              What they printed is shown when the rollout has ended.
-            </li>
-          )}
         </ol>
       )}
     </Panel>

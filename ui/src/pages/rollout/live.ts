@@ -1,5 +1,5 @@
 // What a running rollout's events come to. Pure: the same events always give the same state.
-import type { RolloutEvent, RolloutRow } from "../../api/types";
+import type { CommandResult, RolloutEvent, RolloutRow } from "../../api/types";
 
 export type Phase = NonNullable<RolloutRow["phase"]>;
 
@@ -10,8 +10,8 @@ export interface LiveCommand {
   cmd: string;
   /** Null where the event that told of it was missed. */
   startedAt: number | null;
-  endedAt: number | null;
-  exitCode: number | null;
+  /** Null while it runs. */
+  outcome: CommandResult | null;
 }
 
 /** A model call that was answered, with what the model said. */
@@ -120,21 +120,17 @@ function take(live: Live, event: RolloutEvent) {
         of: event.of,
         cmd: event.cmd,
         startedAt: event.at,
-        endedAt: null,
-        exitCode: null,
+        outcome: null,
       });
       break;
     case "command": {
-      const { phase, number, exit_code } = event;
+      const { phase, number, of, cmd, exit_code, stdout, stderr, duration_s, timed_out } = event;
+      const outcome = { cmd, exit_code, stdout, stderr, duration_s, timed_out };
       const isIt = (it: LiveCommand) => it.phase === phase && it.number === number;
-      const started = live.commands.findIndex((it) => isIt(it) && it.endedAt === null);
+      const started = live.commands.findIndex((it) => isIt(it) && it.outcome === null);
       const command = live.commands[started];
-      const ended = { endedAt: event.at, exitCode: exit_code };
-      if (command) live.commands[started] = { ...command, ...ended };
-      else {
-        const { of, cmd } = event;
-        live.commands.push({ phase, number, of, cmd, startedAt: null, ...ended });
-      }
+      if (command) live.commands[started] = { ...command, outcome };
+      else live.commands.push({ phase, number, of, cmd, startedAt: null, outcome });
       break;
     }
     case "call":

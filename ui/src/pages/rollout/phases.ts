@@ -105,7 +105,7 @@ export function doing(live: Live, standing: Standing | null): string | null {
   if (live.finished) return `done in ${seconds(live.finished.wallS)}`;
   const phase = phaseOf(live, standing);
   if (!phase) return live.queuedAt === null ? null : "waiting for a free slot…";
-  const command = live.commands.findLast((it) => it.phase === phase && it.endedAt === null);
+  const command = live.commands.findLast((it) => it.phase === phase && it.outcome === null);
   if (command) return `${phase} [${command.number}/${command.of}]: ${command.cmd}`;
   if (phase !== "agent") return DOING[phase] ?? `${phase}…`;
   if (live.isIdle || standing?.idle) return "the agent waits for a message";

@@ -81,11 +81,11 @@ fn describe(what: &What, entry: &RolloutEntry) -> Option<String> {
             phase,
             number,
             of,
-            exit_code,
-            ..
+            outcome,
         } => Some(format!(
-            "{} command {number} of {of}: exit {exit_code}",
-            phase.as_str()
+            "{} command {number} of {of}: exit {}",
+            phase.as_str(),
+            outcome.exit_code
         )),
         What::Session { .. } | What::Reply { .. } => None,
         What::TurnStarted { number } => (*number > 1).then(|| format!("turn {number}")),
