@@ -59,7 +59,10 @@ impl Listing {
             return None;
         }
         let known = self.state().summaries.get(&id).cloned();
-        Some(known.map_or_else(|| self.store.summary(id), |summary| (*summary).clone()))
+        match known {
+            Some(summary) => Some((*summary).clone()),
+            None => self.store.summary(id),
+        }
     }
 
     pub(crate) fn remove(&self, id: RolloutId) -> Result<(), StoreError> {
@@ -89,10 +92,12 @@ impl Listing {
                     Arc::new(summary_of(entry))
                 }
                 (_, Some(summary)) => Arc::clone(summary),
-                // Another process may have removed it just now.
-                (_, None) if !self.store.directory(id).is_dir() => continue,
                 (_, None) => {
-                    let summary = Arc::new(self.store.summary(id));
+                    // Another process may have removed it just now.
+                    let Some(summary) = self.store.summary(id) else {
+                        continue;
+                    };
+                    let summary = Arc::new(summary);
                     if summary.row.ended.is_some() && self.store.is_committed(id) {
                         missing.push(Arc::clone(&summary));
                     }

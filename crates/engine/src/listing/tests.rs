@@ -133,6 +133,30 @@ fn a_record_that_another_process_makes_or_removes_is_noticed() {
 }
 
 #[test]
+fn a_record_whose_owner_cannot_be_read_is_listed_for_nobody_and_not_indexed() {
+    let (home, store) = store();
+    let stored = result("a");
+    commit(&store, &stored, Some("me"));
+    let index = home.path().join("index.jsonl");
+    fs::remove_file(&index).unwrap();
+    let record = store.directory(stored.rollout_id);
+    // As of an older version, so that the owner is in its own file only.
+    fs::remove_file(record.join("summary.json")).unwrap();
+    fs::remove_file(record.join("owner")).unwrap();
+    fs::create_dir(record.join("owner")).unwrap();
+    let listing = Listing::new(store.clone());
+    for owner in ["me", "you"] {
+        assert_eq!(listing.visible(owner, &[]).unwrap(), []);
+        assert_eq!(listing.get(stored.rollout_id), None);
+    }
+    assert!(!index.exists());
+    fs::remove_dir(record.join("owner")).unwrap();
+    fs::write(record.join("owner"), "me").unwrap();
+    assert_eq!(tasks(&listing, "me"), ["a"]);
+    assert_eq!(tasks(&listing, "you"), Vec::<String>::new());
+}
+
+#[test]
 fn an_index_that_is_mostly_of_no_use_is_written_anew() {
     let (home, store) = store();
     commit(&store, &result("a"), None);
