@@ -133,6 +133,18 @@ fn a_record_that_another_process_makes_or_removes_is_noticed() {
 }
 
 #[test]
+fn what_was_deleted_before_it_was_told_is_not_told() {
+    let (_home, store) = store();
+    let (gone, kept) = (result("gone"), result("kept"));
+    let mut tail = IndexTail::new(&store);
+    commit(&store, &gone, None);
+    commit(&store, &kept, None);
+    store.remove(gone.rollout_id).unwrap();
+    let told = tail.read("me").unwrap().unwrap();
+    assert_eq!(told, [Summary::of(&kept, None).row]);
+}
+
+#[test]
 fn a_record_whose_owner_cannot_be_read_is_listed_for_nobody_and_not_indexed() {
     let (home, store) = store();
     let stored = result("a");
