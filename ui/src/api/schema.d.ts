@@ -1586,7 +1586,7 @@ export interface components {
         /** @description What rollouts are put together by. */
         Dimension: "task" | "agent" | "model" | "group";
         /** @description A message of the event stream over all rollouts; the name of the server-sent event says which one. */
-        StreamMessage: components["schemas"]["StreamHello"] | components["schemas"]["RolloutRow"] | components["schemas"]["RemovedRollout"] | components["schemas"]["WatchedEvent"];
+        StreamMessage: components["schemas"]["StreamHello"] | components["schemas"]["RolloutRow"] | components["schemas"]["RemovedRollout"] | components["schemas"]["WatchedEvent"] | components["schemas"]["StreamBeat"];
         /** @description The start of a stream. */
         StreamHello: {
             /** @description Another one after each start of the server. */
@@ -1819,6 +1819,8 @@ export interface components {
             cost: number;
         };
         ErrorCode: "aborted" | "timeout" | "budget" | "upstream" | "crashed" | "interrupted";
+        /** @description A sign that the connection is alive: `{}`. */
+        StreamBeat: Record<string, never>;
         /** @description An answer of 400 or more. */
         ErrorAnswer: {
             /** @description What went wrong. */
@@ -5582,7 +5584,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Server-sent events: `hello` at first, and again when lists are to be read again; `row` for each rollout that waits or runs, and whenever one changes; `removed`; `event` with what happens to watched ones. Its id is what `Last-Event-ID` resumes from. */
+            /** @description Server-sent events: `hello` at first, and again when lists are to be read again; `row` for each rollout that waits or runs, and whenever one changes; `removed`; `event` with what happens to watched ones, whose id is what `Last-Event-ID` resumes from; `beat` after each 15 seconds without another: a connection without one is dead. */
             200: {
                 headers: {
                     [name: string]: unknown;

@@ -22,7 +22,7 @@ use super::{BackendState, OwnerName};
 use crate::server::rollouts::events::{event_value, stored_events};
 
 /// Between keep-alive comments; proxies close idle connections after about a minute.
-pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -12,13 +12,13 @@ use std::time::Duration;
 use axum::Extension;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::future::{pending, select_all};
 use futures::stream;
 use serde::Serialize;
 use tokio::sync::broadcast;
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use rollcage_engine::feed::NumberedEvent;
@@ -29,9 +29,8 @@ use rollcage_model::id::RolloutId;
 use rollcage_model::text::chain;
 
 use super::error::ApiError;
-use super::events::KEEP_ALIVE;
 use super::parameters::{Parameters, RawQuery};
-use super::types::{RemovedRollout, StreamHello, StreamMessage, WatchedEvent};
+use super::types::{RemovedRollout, StreamBeat, StreamHello, StreamMessage, WatchedEvent};
 use super::{BackendState, OwnerName};
 use crate::server::listen::Shutdown;
 use crate::server::rollouts::Backend;
@@ -43,6 +42,12 @@ pub(super) const WATCHED_MAX: usize = 8;
 const ROW_INTERVAL: Duration = Duration::from_millis(250);
 /// So many intervals lie between two looks at what other processes did.
 const OTHERS_EVERY: u32 = 8;
+/// A silent stream sends a beat so often. It is an event and no comment, as the streams of single rollouts have them: scripts
+/// in a browser do not see comments, and could not tell a connection that is half open.
+const BEAT: Duration = match cfg!(test) {
+    true => Duration::from_millis(100),
+    false => Duration::from_secs(15),
+};
 /// Events of a watched rollout that are taken out of its feed at once.
 const EVENTS_AT_ONCE: usize = 64;
 
@@ -74,10 +79,9 @@ pub(super) async fn stream(
         let event = teller.next().await?;
         Some((Ok::<_, Infallible>(event), teller))
     });
-    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).text("keep-alive");
     // Proxies such as nginx would hold back what is told.
     let unbuffered = [("x-accel-buffering", "no")];
-    Ok((unbuffered, Sse::new(told).keep_alive(keep_alive)).into_response())
+    Ok((unbuffered, Sse::new(told)).into_response())
 }
 
 /// Rollouts and the last event that was seen of each: `ID:SEQ`, with commas between them.
@@ -107,6 +111,8 @@ struct Teller {
     removals: broadcast::Receiver<Removal>,
     tick: Interval,
     ticks: u32,
+    /// When the next beat is due, unless something is sent before.
+    beat_at: Instant,
     /// What other processes do; taken while it is read on another thread.
     others: Option<IndexTail>,
 }
@@ -142,6 +148,7 @@ impl Teller {
             watched: Vec::new(),
             tick,
             ticks: 0,
+            beat_at: Instant::now() + BEAT,
         };
         teller.hello();
         for (id, seq) in places {
@@ -154,6 +161,7 @@ impl Teller {
     async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.ready.pop_front() {
+                self.beat_at = Instant::now() + BEAT;
                 return Some(event);
             }
             tokio::select! {
@@ -161,6 +169,9 @@ impl Teller {
                 _ = self.tick.tick() => self.look().await,
                 removal = self.removals.recv() => self.removed(removal),
                 index = next_watched(&self.watched) => self.tell(index),
+                () = sleep_until(self.beat_at) => {
+                    self.send("beat", &StreamMessage::Beat(StreamBeat {}));
+                }
             }
         }
     }

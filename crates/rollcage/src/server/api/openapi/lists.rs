@@ -70,7 +70,7 @@ fn figures() -> Operation {
 }
 
 fn events() -> Operation {
-    let about = "Server-sent events: `hello` at first, and again when lists are to be read again; `row` for each rollout that waits or runs, and whenever one changes; `removed`; `event` with what happens to watched ones. Its id is what `Last-Event-ID` resumes from.";
+    let about = "Server-sent events: `hello` at first, and again when lists are to be read again; `row` for each rollout that waits or runs, and whenever one changes; `removed`; `event` with what happens to watched ones, whose id is what `Last-Event-ID` resumes from; `beat` after each 15 seconds without another: a connection without one is dead.";
     Operation::new(
         "rollouts",
         "streamEvents",

@@ -130,6 +130,20 @@ async fn one_stream_tells_of_all_rollouts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_stream_on_which_nothing_happens_has_a_beat() {
+    let client = Client::new().await;
+    let shutdown = Shutdown::default();
+    let mut stream = client.open("", None, &shutdown).await;
+    assert_eq!(stream.next().await.unwrap().0, "hello");
+    for _ in 0..3 {
+        assert_eq!(stream.until("beat", &[]).await, json!({}));
+    }
+    assert_eq!(stream.id, None, "it is nothing to resume from");
+    shutdown.stopping.cancel();
+    client.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn watched_events_are_told_from_where_the_reader_was() {
     let client = Client::new().await;
     let shutdown = Shutdown::default();
