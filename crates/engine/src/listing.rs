@@ -98,7 +98,7 @@ impl Listing {
                         continue;
                     };
                     let summary = Arc::new(summary);
-                    if summary.row.ended.is_some() && self.store.is_committed(id) {
+                    if summary.is_ended() && self.store.is_committed(id) {
                         missing.push(Arc::clone(&summary));
                     }
                     summary

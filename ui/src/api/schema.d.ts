@@ -5646,6 +5646,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description Its record cannot be read: it is damaged, or of another version. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
         };
     };
     deleteRollout: {
@@ -5813,6 +5822,15 @@ export interface operations {
             };
             /** @description There is no such rollout, or it is not yours. */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description Its record cannot be read: it is damaged, or of another version. */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6021,7 +6039,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description It holds nothing that may be trained on. */
+            /** @description It holds nothing that may be trained on, or its record cannot be read. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6086,7 +6104,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description It has not ended. */
+            /** @description It has not ended, or its record cannot be read. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6157,7 +6175,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description It has not ended. */
+            /** @description It has not ended, or its record cannot be read. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6231,7 +6249,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description It has not ended. */
+            /** @description It has not ended, or its record cannot be read. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6272,7 +6290,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description It has not ended. */
+            /** @description It has not ended, or its record cannot be read. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6315,7 +6333,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description It has not ended. */
+            /** @description It has not ended, or its record cannot be read. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6356,7 +6374,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description It has not ended. */
+            /** @description It has not ended, or its record cannot be read. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6464,6 +6482,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description Its record cannot be read: it is damaged, or of another version. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
         };
     };
     rolloutTurn: {
@@ -6503,6 +6530,15 @@ export interface operations {
             };
             /** @description There is no such rollout or turn, or it is not yours. */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description Its record cannot be read: it is damaged, or of another version. */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6585,6 +6621,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description Its record cannot be read: it is damaged, or of another version. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
         };
     };
     rolloutRaw: {
@@ -6626,6 +6671,15 @@ export interface operations {
             };
             /** @description There is no such rollout or turn, or it is not yours. */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description Its record cannot be read: it is damaged, or of another version. */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6712,6 +6766,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description Its record cannot be read: it is damaged, or of another version. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
         };
     };
     rolloutFigures: {
@@ -6737,6 +6800,15 @@ export interface operations {
             };
             /** @description There is no such rollout, or it is not yours. */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description Its record cannot be read: it is damaged, or of another version. */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6792,6 +6864,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description Its record cannot be read: it is damaged, or of another version. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
         };
     };
     rolloutPage: {
@@ -6824,7 +6905,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description It has not ended. */
+            /** @description It has not ended, or its record cannot be read. */
             409: {
                 headers: {
                     [name: string]: unknown;

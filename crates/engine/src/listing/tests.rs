@@ -145,6 +145,38 @@ fn what_was_deleted_before_it_was_told_is_not_told() {
 }
 
 #[test]
+fn a_result_that_cannot_be_read_ended_somehow_is_indexed_once_and_can_be_removed() {
+    let (home, store) = store();
+    let damaged = result("a");
+    let id = damaged.rollout_id;
+    let begun = store.begin(id, &Task::default(), &StartInfo::default(), Some("me"));
+    begun.unwrap().commit(&damaged).unwrap();
+    let index = home.path().join("index.jsonl");
+    fs::remove_file(&index).unwrap();
+    for file in ["summary.json", "result.json"] {
+        fs::write(store.directory(id).join(file), "{").unwrap();
+    }
+    let listed = Listing::new(store.clone()).visible("me", &[]).unwrap();
+    let row = &listed[0].row;
+    assert_eq!(
+        (row.status, row.ended, row.verdict),
+        (Status::Ended, None, Verdict::Invalid)
+    );
+    let error = row.error.as_deref().unwrap();
+    assert!(error.starts_with("its result cannot be read"), "{error}");
+    // It is known from the index, so its record is not read again.
+    let lines = fs::read_to_string(&index).unwrap();
+    empty_records(&store);
+    let listing = Listing::new(store.clone());
+    assert_eq!(listing.visible("me", &[]).unwrap(), listed);
+    assert_eq!(listing.visible("you", &[]).unwrap(), []);
+    assert_eq!(fs::read_to_string(&index).unwrap(), lines);
+    fs::write(store.directory(id).join("result.json"), "{").unwrap();
+    listing.remove(id).unwrap();
+    assert_eq!(listing.visible("me", &[]).unwrap(), []);
+}
+
+#[test]
 fn a_record_whose_owner_cannot_be_read_is_listed_for_nobody_and_not_indexed() {
     let (home, store) = store();
     let stored = result("a");

@@ -20,6 +20,8 @@ use super::{StoreError, Summary};
 
 /// Of the lines. Others are ignored, so that their records are read again.
 const VERSION: u32 = 1;
+/// Of the program.
+const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 const NAME: &str = "index.jsonl";
 /// While it is replaced.
 const PARTIAL: &str = "index.partial";
@@ -29,6 +31,8 @@ const PARTIAL: &str = "index.partial";
 struct Line {
     version: u32,
     owner: Option<String>,
+    #[serde(default)]
+    unreadable_by: Option<String>,
     row: RolloutRow,
 }
 
@@ -36,6 +40,9 @@ struct Line {
 struct LineOf<'a> {
     version: u32,
     owner: Option<&'a str>,
+    /// The version of the program that could not read the result. Others try it themselves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unreadable_by: Option<&'static str>,
     row: &'a RolloutRow,
 }
 
@@ -199,13 +206,12 @@ fn render<'a>(
     path: &Path,
 ) -> Result<Vec<u8>, StoreError> {
     let mut text = Vec::new();
-    for Summary { row, owner } in summaries {
-        let owner = owner.as_deref();
-        let version = VERSION;
+    for summary in summaries {
         let line = LineOf {
-            version,
-            owner,
-            row,
+            version: VERSION,
+            owner: summary.owner.as_deref(),
+            unreadable_by: summary.is_unreadable().then_some(PROGRAM),
+            row: &summary.row,
         };
         let written = serde_json::to_writer(&mut text, &line);
         written.map_err(|source| StoreError::Format {
@@ -221,9 +227,11 @@ fn parse(line: &[u8]) -> Option<Summary> {
     let Line {
         version,
         owner,
+        unreadable_by,
         row,
     } = serde_json::from_slice(line).ok()?;
-    (version == VERSION).then_some(Summary { row, owner })
+    let is_ours = unreadable_by.is_none_or(|program| program == PROGRAM);
+    (version == VERSION && is_ours).then_some(Summary { row, owner })
 }
 
 #[cfg(test)]

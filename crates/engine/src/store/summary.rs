@@ -14,6 +14,9 @@ use super::{OWNER, StartInfo, Store, StoreError};
 
 /// Longer errors are cut: lists hold many, and the result has the whole text.
 const ERROR_CHARS_MAX: usize = 500;
+/// The error of a rollout that was committed with a result that means nothing to this program.
+const UNREADABLE: &str =
+    "its result cannot be read: the file is damaged, or of another version of rollcage";
 
 /// One rollout in a list, and whose it is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,6 +60,16 @@ impl Summary {
         };
         Summary { row, owner }
     }
+
+    /// Whether it has a result, readable or not.
+    pub fn is_ended(&self) -> bool {
+        self.row.status == Status::Ended
+    }
+
+    /// Whether it has ended in a way that is not known, since its result cannot be read.
+    pub(super) fn is_unreadable(&self) -> bool {
+        self.is_ended() && self.row.ended.is_none()
+    }
 }
 
 fn cut(error: &str) -> String {
@@ -87,6 +100,15 @@ impl Store {
         };
         Some(match self.result(id) {
             Ok(result) => Summary::of(&result, owner),
+            Err(StoreError::Format { .. }) => Summary {
+                row: RolloutRow {
+                    status: Status::Ended,
+                    verdict: Verdict::Invalid,
+                    error: Some(UNREADABLE.to_owned()),
+                    ..self.unfinished(id)
+                },
+                owner,
+            },
             Err(_) => Summary {
                 row: self.unfinished(id),
                 owner,

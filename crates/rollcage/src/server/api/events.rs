@@ -56,7 +56,7 @@ pub(super) async fn stream(
             seq,
             waiting: VecDeque::new(),
         },
-        RolloutLookup::Stored(summary) if summary.row.ended.is_none() => {
+        RolloutLookup::Stored(summary) if !summary.is_ended() => {
             let text = "another process runs this rollout, so its events are not known here";
             return Err(ApiError::conflict("not_here", text));
         }

@@ -14,6 +14,7 @@ use crate::server::api::schemas::schema_of;
 use crate::server::api::types::ErrorAnswer;
 
 const JSON: &str = "application/json";
+const UNREADABLE: &str = "Its record cannot be read: it is damaged, or of another version.";
 const NO_ROLLOUT: &str = "There is no such rollout, or it is not yours.";
 
 /// Path items by path.
@@ -49,6 +50,11 @@ impl Operation {
         Operation::new("rollouts", id, summary)
             .path("id", "The rollout.", uuid)
             .refuses(404, NO_ROLLOUT)
+    }
+
+    /// An operation on the record of one rollout, which may be damaged.
+    pub(super) fn of_record(id: &str, summary: &str) -> Self {
+        Operation::of_rollout(id, summary).refuses(409, UNREADABLE)
     }
 
     /// What the summary has no room for, in Markdown.

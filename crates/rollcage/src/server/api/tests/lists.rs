@@ -150,6 +150,27 @@ async fn rollouts_are_counted_and_compared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_whose_result_is_damaged_says_so_and_can_be_deleted() {
+    let client = Client::new().await;
+    let id = client.commit(|_| ());
+    let record = client.backend.engine.store().directory(id);
+    for file in ["summary.json", "result.json"] {
+        std::fs::write(record.join(file), "{").unwrap();
+    }
+    let path = format!("/v1/rollouts/{id}");
+    for part in ["", "/turns", "/transcript", "/messages", "/trace", "/files"] {
+        let answer = client.get(&format!("{path}{part}")).await;
+        answer.check_error(409, "unreadable");
+    }
+    let cancelled = client.ask(Method::POST, &format!("{path}/cancel")).await;
+    assert_eq!(cancelled.json()["cancelled"], json!(false));
+    let deleted = client.ask(Method::DELETE, &path).await;
+    assert_eq!(deleted.status, StatusCode::NO_CONTENT);
+    client.get(&path).await.check_error(404, "not_found");
+    client.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_question_is_told_apart_from_an_empty_answer() {
     let client = Client::new().await;
     for path in [
