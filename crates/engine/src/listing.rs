@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use rollcage_model::browse::rollout::{RolloutRow, Status, Verdict};
 use rollcage_model::id::RolloutId;
@@ -58,7 +58,9 @@ impl Listing {
         if !self.store.directory(id).is_dir() {
             return None;
         }
-        let known = self.state().summaries.get(&id).cloned();
+        // While a list reads many records, one of them is read here rather than waited for.
+        let known = self.try_state();
+        let known = known.and_then(|state| state.summaries.get(&id).cloned());
         match known {
             Some(summary) => Some((*summary).clone()),
             None => self.store.summary(id),
@@ -66,7 +68,10 @@ impl Listing {
     }
 
     pub(crate) fn remove(&self, id: RolloutId) -> Result<(), StoreError> {
-        self.state().summaries.remove(&id);
+        // What stays is dropped by a later list, and shown by none: which rollouts there are is told by the directory.
+        if let Some(mut state) = self.try_state() {
+            state.summaries.remove(&id);
+        }
         self.store.remove(id)
     }
 
@@ -119,8 +124,18 @@ impl Listing {
         stored.unwrap_or_else(|| summary_of(entry)).row
     }
 
+    /// Waits while a list is made.
     fn state(&self) -> MutexGuard<'_, ListingState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `None` while a list is made.
+    fn try_state(&self) -> Option<MutexGuard<'_, ListingState>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 }
 

@@ -177,6 +177,41 @@ fn a_result_that_cannot_be_read_ended_somehow_is_indexed_once_and_can_be_removed
 }
 
 #[test]
+fn an_index_that_somebody_keeps_locked_holds_up_nobody_and_loses_nothing() {
+    let (home, store) = store();
+    commit(&store, &result("a"), Some("me"));
+    let index = home.path().join("index.jsonl");
+    let lines = || fs::read_to_string(&index).unwrap().lines().count();
+    // As of a process that was stopped in the middle of a write.
+    let locked = fs::File::open(&index).unwrap();
+    locked.lock().unwrap();
+    commit(&store, &result("b"), Some("me"));
+    let listing = Listing::new(store.clone());
+    assert_eq!(tasks(&listing, "me"), ["b", "a"]);
+    assert_eq!(tasks(&listing, "me"), ["b", "a"]);
+    assert_eq!(lines(), 1);
+    drop(locked);
+    assert_eq!(tasks(&Listing::new(store), "me"), ["b", "a"]);
+    assert_eq!(lines(), 2);
+}
+
+#[test]
+fn a_rollout_is_found_and_removed_while_a_list_is_made() {
+    let (_home, store) = store();
+    let stored = result("a");
+    commit(&store, &stored, Some("me"));
+    let listing = Listing::new(store);
+    assert_eq!(tasks(&listing, "me"), ["a"]);
+    let made = listing.state();
+    let found = listing.get(stored.rollout_id).unwrap();
+    assert_eq!(found, Summary::of(&stored, Some("me".to_owned())));
+    listing.remove(stored.rollout_id).unwrap();
+    assert_eq!(listing.get(stored.rollout_id), None);
+    drop(made);
+    assert_eq!(tasks(&listing, "me"), Vec::<String>::new());
+}
+
+#[test]
 fn a_record_whose_owner_cannot_be_read_is_listed_for_nobody_and_not_indexed() {
     let (home, store) = store();
     let stored = result("a");

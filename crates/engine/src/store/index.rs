@@ -5,11 +5,14 @@
 //! record that has no line is read and gets one, and a line without a record is ignored. So the file may be deleted at any
 //! time, and a line that is torn, of another version or written twice does no harm. Several processes append to it, each
 //! with one write under the file's lock; whoever replaces it writes the new file first and renames it under the same lock.
+//! Nobody waits long for the lock: what cannot be written is left out.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +26,10 @@ const VERSION: u32 = 1;
 /// Of the program.
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 const NAME: &str = "index.jsonl";
+/// Who writes holds the lock for milliseconds. What is not written in this time is read from its record.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
+/// Between two tries.
+const LOCK_RETRY: Duration = Duration::from_millis(2);
 /// While it is replaced.
 const PARTIAL: &str = "index.partial";
 
@@ -176,8 +183,9 @@ impl Index {
         Ok(())
     }
 
-    /// The file, locked; made if it is missing.
+    /// The file, locked; made if it is missing. Whoever holds the lock may have been stopped, and then this gives up.
     fn lock(&self) -> io::Result<File> {
+        let deadline = Instant::now() + LOCK_WAIT_MAX;
         loop {
             let file = File::options()
                 .read(true)
@@ -185,10 +193,16 @@ impl Index {
                 .create(true)
                 .mode(0o600)
                 .open(&self.path)?;
-            file.lock()?;
-            // It may have been replaced before it was locked.
-            if is_same_file(&file, &self.path) {
-                return Ok(file);
+            match file.try_lock() {
+                // It may have been replaced before it was locked.
+                Ok(()) if is_same_file(&file, &self.path) => return Ok(file),
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => thread::sleep(LOCK_RETRY),
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+            if Instant::now() >= deadline {
+                let text = "another process keeps it locked";
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
         }
     }
