@@ -5308,11 +5308,11 @@ export interface operations {
                 since?: string;
                 /** @description Started before, as `since`. */
                 until?: string;
-                /** @description What to sort by; those without a value come last. By age, the newest first, when it is not given. */
+                /** @description What to sort by; those without a value come last. `started_at` in descending order is by age, the newest first. */
                 sort?: "started_at" | "reward" | "wall_s" | "calls" | "tokens" | "cost" | "task" | "agent" | "model";
-                /** @description Of `sort`; of `started_at` where there is none. */
+                /** @description Of `sort`. */
                 order?: "asc" | "desc";
-                /** @description The `next_cursor` of the page before; for lists that are not sorted. */
+                /** @description The `next_cursor` of the page before; not with another `sort` or `order` than the default. */
                 cursor?: string;
                 /** @description How many come before the page. */
                 offset?: number;
@@ -5831,6 +5831,15 @@ export interface operations {
             };
             /** @description Its record cannot be read: it is damaged, or of another version. */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description More is stored of its model calls than is shown: 512 MiB. */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6491,6 +6500,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description More is stored of its model calls than is shown: 512 MiB. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
         };
     };
     rolloutTurn: {
@@ -6539,6 +6557,15 @@ export interface operations {
             };
             /** @description Its record cannot be read: it is damaged, or of another version. */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description More is stored of its model calls than is shown: 512 MiB. */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6630,6 +6657,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description More is stored of its model calls than is shown: 512 MiB. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
         };
     };
     rolloutRaw: {
@@ -6680,6 +6716,15 @@ export interface operations {
             };
             /** @description Its record cannot be read: it is damaged, or of another version. */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description More is stored of its model calls than is shown: 512 MiB. */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6775,6 +6820,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description More is stored of its model calls than is shown: 512 MiB. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
         };
     };
     rolloutFigures: {
@@ -6809,6 +6863,15 @@ export interface operations {
             };
             /** @description Its record cannot be read: it is damaged, or of another version. */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description More is stored of its model calls than is shown: 512 MiB. */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6873,6 +6936,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description More is stored of its model calls than is shown: 512 MiB. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
         };
     };
     rolloutPage: {
@@ -6907,6 +6979,15 @@ export interface operations {
             };
             /** @description It has not ended, or its record cannot be read. */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description More is stored of its model calls than is shown: 512 MiB. */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -77,7 +77,14 @@ impl From<ViewError> for ApiError {
             ViewError::Export(
                 error @ (ExportError::NotTrainable { .. } | ExportError::Empty { .. }),
             ) => ApiError::conflict("not_trainable", chain(&error)),
-            error => ApiError::internal(&error),
+            ViewError::TooLarge => ApiError::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "too_large",
+                error.to_string(),
+            ),
+            ViewError::Export(_) | ViewError::Json(_) | ViewError::Thread(_) => {
+                ApiError::internal(&error)
+            }
         }
     }
 }

@@ -267,6 +267,7 @@ pub(crate) struct StreamHello {
 
 /// A sign that the connection is alive: `{}`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub(crate) struct StreamBeat {}
 
 /// A rollout that was deleted.

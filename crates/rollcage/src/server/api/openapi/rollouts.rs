@@ -119,7 +119,7 @@ fn finalize() -> Operation {
 }
 
 fn messages() -> Operation {
-    Operation::of_record("rolloutMessages", "The conversation so far, as OpenCode tells it")
+    Operation::of_calls("rolloutMessages", "The conversation so far, as OpenCode tells it")
         .about("OpenCode's own messages (`{info, parts}`) where it runs as a server, otherwise made from the model calls.")
         .answers::<RolloutMessages>(200, "The messages.")
 }
