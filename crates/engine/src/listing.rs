@@ -92,12 +92,11 @@ impl Listing {
         let mut missing = Vec::new();
         let mut visible = Vec::with_capacity(ids.len());
         for id in ids {
-            let summary = match (known.get(&id), state.summaries.get(&id)) {
-                (Some(entry), _) if !entry.is_ended() || entry.result().is_some() => {
-                    Arc::new(summary_of(entry))
-                }
-                (_, Some(summary)) => Arc::clone(summary),
-                (_, None) => {
+            let in_memory = known.get(&id).and_then(|entry| summary_of(entry));
+            let summary = match (in_memory, state.summaries.get(&id)) {
+                (Some(summary), _) => Arc::new(summary),
+                (None, Some(summary)) => Arc::clone(summary),
+                (None, None) => {
                     // Another process may have removed it just now.
                     let Some(summary) = self.store.summary(id) else {
                         continue;
@@ -117,11 +116,10 @@ impl Listing {
         Ok(visible)
     }
 
-    /// A rollout in memory.
-    pub(crate) fn row(&self, entry: &RolloutEntry) -> RolloutRow {
-        let is_evicted = entry.is_ended() && entry.result().is_none();
-        let stored = is_evicted.then(|| self.get(entry.id)).flatten();
-        stored.unwrap_or_else(|| summary_of(entry)).row
+    /// A rollout in memory; `None` when it was deleted meanwhile.
+    pub(crate) fn row(&self, entry: &RolloutEntry) -> Option<RolloutRow> {
+        let summary = summary_of(entry).or_else(|| self.get(entry.id));
+        summary.map(|summary| summary.row)
     }
 
     /// Waits while a list is made.
@@ -198,14 +196,17 @@ pub(crate) fn is_visible(summary: &Summary, owner: &str) -> bool {
     summary.owner.as_deref().is_none_or(|own| own == owner)
 }
 
-/// The summary of a rollout in memory.
-fn summary_of(entry: &RolloutEntry) -> Summary {
+/// The summary of a rollout in memory; `None` of one that has ended and whose result is on disk only.
+fn summary_of(entry: &RolloutEntry) -> Option<Summary> {
+    // Asked first: a rollout that ends now has its result before it counts as ended, and may lose it soon after.
+    let is_ended = entry.is_ended();
     match entry.result() {
-        Some(result) => Summary::of(&result, entry.owner.clone()),
-        None => Summary {
+        Some(result) => Some(Summary::of(&result, entry.owner.clone())),
+        None if is_ended => None,
+        None => Some(Summary {
             row: entry.row(),
             owner: entry.owner.clone(),
-        },
+        }),
     }
 }
 

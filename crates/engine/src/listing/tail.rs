@@ -26,8 +26,14 @@ impl IndexTail {
     /// The rollouts that ended since the last time and are still there, as far as the owner may see them. `None` when the
     /// index was written anew, so that it cannot be told which ones are new. Reads from disk.
     pub fn read(&mut self, owner: &str) -> Result<Option<Vec<RolloutRow>>, StoreError> {
-        if self.index.end() == self.position {
+        let end = self.index.end();
+        if end == self.position {
             return Ok(Some(Vec::new()));
+        }
+        if end.is_elsewhere(self.position) {
+            // There may be many lines, and nothing is told of them.
+            self.position = end;
+            return Ok(None);
         }
         let appended = self.index.read_on(&mut self.position)?;
         let rows = appended

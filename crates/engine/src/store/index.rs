@@ -66,6 +66,14 @@ pub(crate) struct Position {
     bytes: u64,
 }
 
+impl Position {
+    /// Whether this is in another file than the one where a reader was, or in one that was cut.
+    pub(crate) fn is_elsewhere(self, reader: Position) -> bool {
+        let is_cut = self.inode == reader.inode && self.bytes < reader.bytes;
+        reader != Position::default() && (self.inode != reader.inode || is_cut)
+    }
+}
+
 /// What a reader finds beyond its position.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Appended {
@@ -131,12 +139,13 @@ impl Index {
                 file => file?,
             };
             let metadata = file.metadata()?;
-            if metadata.ino() != position.inode || metadata.len() < position.bytes {
-                appended.is_new = *position != Position::default();
-                *position = Position {
-                    inode: metadata.ino(),
-                    bytes: 0,
-                };
+            let end = Position {
+                inode: metadata.ino(),
+                bytes: metadata.len(),
+            };
+            appended.is_new = end.is_elsewhere(*position);
+            if appended.is_new || *position == Position::default() {
+                *position = Position { bytes: 0, ..end };
             }
             file.seek(SeekFrom::Start(position.bytes))?;
             file.read_to_end(&mut text).map(drop)

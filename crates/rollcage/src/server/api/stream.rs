@@ -107,6 +107,8 @@ struct Teller {
     ready: VecDeque<Event>,
     /// The last event of each rollout in memory when its row was told.
     told: HashMap<RolloutId, u64>,
+    /// What the engine's `changes` was then.
+    changes: Option<u64>,
     watched: Vec<Watched>,
     removals: broadcast::Receiver<Removal>,
     tick: Interval,
@@ -139,6 +141,7 @@ impl Teller {
             told: ended
                 .map(|entry| (entry.id, entry.feed.last_seq()))
                 .collect(),
+            changes: None,
             removals: backend.engine.removals(),
             others: Some(backend.engine.tail()),
             backend,
@@ -242,8 +245,21 @@ impl Teller {
         self.ready.push_back(rendered);
     }
 
-    /// Tells the rollouts that changed since the last time.
     async fn look(&mut self) {
+        // Read before the rollouts are, so that what happens in between is seen the next time.
+        let changes = Some(self.backend.engine.changes());
+        if self.changes != changes {
+            self.changes = changes;
+            self.look_at_ours().await;
+        }
+        self.ticks = self.ticks.wrapping_add(1);
+        if self.ticks.is_multiple_of(OTHERS_EVERY) {
+            self.look_at_others().await;
+        }
+    }
+
+    /// Tells the rollouts that changed since the last time.
+    async fn look_at_ours(&mut self) {
         let known = self.backend.engine.known(&self.owner);
         let mut changed = Vec::new();
         let mut told = HashMap::with_capacity(known.len());
@@ -260,10 +276,6 @@ impl Teller {
                 Ok(rows) => self.rows(rows),
                 Err(error) => self.failed(&error),
             }
-        }
-        self.ticks = self.ticks.wrapping_add(1);
-        if self.ticks.is_multiple_of(OTHERS_EVERY) {
-            self.look_at_others().await;
         }
     }
 
