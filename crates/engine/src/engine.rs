@@ -342,8 +342,8 @@ impl Engine {
         let (id, is_ended, own) = match self.find(owner, id).await? {
             RolloutLookup::InMemory(entry) => (entry.id, entry.is_ended(), entry.owner.clone()),
             RolloutLookup::Stored(summary) => {
-                let Summary { row, owner } = *summary;
-                (row.rollout_id, row.ended.is_some(), owner)
+                let is_ended = summary.is_ended();
+                (summary.row.rollout_id, is_ended, summary.owner)
             }
         };
         if !is_ended {

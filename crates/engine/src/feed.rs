@@ -119,6 +119,7 @@ impl Feed {
         let last = state.dropped + state.events.len() as u64;
         drop(state);
         self.last.send_replace(last);
+        self.metrics.published();
     }
 
     /// The events still kept with a number above `seq`.

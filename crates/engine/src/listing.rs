@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use rollcage_model::browse::rollout::{RolloutRow, Status, Verdict};
 use rollcage_model::id::RolloutId;
@@ -58,12 +58,20 @@ impl Listing {
         if !self.store.directory(id).is_dir() {
             return None;
         }
-        let known = self.state().summaries.get(&id).cloned();
-        Some(known.map_or_else(|| self.store.summary(id), |summary| (*summary).clone()))
+        // While a list reads many records, one of them is read here rather than waited for.
+        let known = self.try_state();
+        let known = known.and_then(|state| state.summaries.get(&id).cloned());
+        match known {
+            Some(summary) => Some((*summary).clone()),
+            None => self.store.summary(id),
+        }
     }
 
     pub(crate) fn remove(&self, id: RolloutId) -> Result<(), StoreError> {
-        self.state().summaries.remove(&id);
+        // What stays is dropped by a later list, and shown by none: which rollouts there are is told by the directory.
+        if let Some(mut state) = self.try_state() {
+            state.summaries.remove(&id);
+        }
         self.store.remove(id)
     }
 
@@ -84,16 +92,17 @@ impl Listing {
         let mut missing = Vec::new();
         let mut visible = Vec::with_capacity(ids.len());
         for id in ids {
-            let summary = match (known.get(&id), state.summaries.get(&id)) {
-                (Some(entry), _) if !entry.is_ended() || entry.result().is_some() => {
-                    Arc::new(summary_of(entry))
-                }
-                (_, Some(summary)) => Arc::clone(summary),
-                // Another process may have removed it just now.
-                (_, None) if !self.store.directory(id).is_dir() => continue,
-                (_, None) => {
-                    let summary = Arc::new(self.store.summary(id));
-                    if summary.row.ended.is_some() && self.store.is_committed(id) {
+            let in_memory = known.get(&id).and_then(|entry| summary_of(entry));
+            let summary = match (in_memory, state.summaries.get(&id)) {
+                (Some(summary), _) => Arc::new(summary),
+                (None, Some(summary)) => Arc::clone(summary),
+                (None, None) => {
+                    // Another process may have removed it just now.
+                    let Some(summary) = self.store.summary(id) else {
+                        continue;
+                    };
+                    let summary = Arc::new(summary);
+                    if summary.is_ended() && self.store.is_committed(id) {
                         missing.push(Arc::clone(&summary));
                     }
                     summary
@@ -107,15 +116,24 @@ impl Listing {
         Ok(visible)
     }
 
-    /// A rollout in memory.
-    pub(crate) fn row(&self, entry: &RolloutEntry) -> RolloutRow {
-        let is_evicted = entry.is_ended() && entry.result().is_none();
-        let stored = is_evicted.then(|| self.get(entry.id)).flatten();
-        stored.unwrap_or_else(|| summary_of(entry)).row
+    /// A rollout in memory; `None` when it was deleted meanwhile.
+    pub(crate) fn row(&self, entry: &RolloutEntry) -> Option<RolloutRow> {
+        let summary = summary_of(entry).or_else(|| self.get(entry.id));
+        summary.map(|summary| summary.row)
     }
 
+    /// Waits while a list is made.
     fn state(&self) -> MutexGuard<'_, ListingState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `None` while a list is made.
+    fn try_state(&self) -> Option<MutexGuard<'_, ListingState>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 }
 
@@ -178,14 +196,17 @@ pub(crate) fn is_visible(summary: &Summary, owner: &str) -> bool {
     summary.owner.as_deref().is_none_or(|own| own == owner)
 }
 
-/// The summary of a rollout in memory.
-fn summary_of(entry: &RolloutEntry) -> Summary {
+/// The summary of a rollout in memory; `None` of one that has ended and whose result is on disk only.
+fn summary_of(entry: &RolloutEntry) -> Option<Summary> {
+    // Asked first: a rollout that ends now has its result before it counts as ended, and may lose it soon after.
+    let is_ended = entry.is_ended();
     match entry.result() {
-        Some(result) => Summary::of(&result, entry.owner.clone()),
-        None => Summary {
+        Some(result) => Some(Summary::of(&result, entry.owner.clone())),
+        None if is_ended => None,
+        None => Some(Summary {
             row: entry.row(),
             owner: entry.owner.clone(),
-        },
+        }),
     }
 }
 

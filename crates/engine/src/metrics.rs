@@ -1,5 +1,6 @@
 //! Counters over all rollouts of a process.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rollcage_model::ending::Ended;
@@ -30,6 +31,8 @@ pub struct Counters {
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     counters: Mutex<Counters>,
+    /// Events that were published.
+    events: AtomicU64,
 }
 
 impl Metrics {
@@ -69,6 +72,16 @@ impl Metrics {
                 counters.seconds += wall_s;
             }
         }
+    }
+
+    /// Counts an event, once readers can see it.
+    pub(crate) fn published(&self) {
+        self.events.fetch_add(1, Ordering::Release);
+    }
+
+    /// How many events were published. Who sees a number sees the events that it counts.
+    pub(crate) fn events(&self) -> u64 {
+        self.events.load(Ordering::Acquire)
     }
 
     /// Counts a turn of a live agent by its last reply.

@@ -39,7 +39,8 @@ pub use record::Record;
 pub use start::StartInfo;
 pub use summary::Summary;
 
-use disk::{create_marker, is_same_file, remove_partial_files, write_atomic};
+use disk::{PARTIAL, create_marker, is_same_file, remove_partial_files, write_atomic};
+use summary::warn_hidden;
 
 /// The file of a record that holds the requests and responses of all model calls.
 const EXCHANGES_FILE: &str = "exchanges.rec";
@@ -122,46 +123,65 @@ impl Store {
         start: &StartInfo,
         owner: Option<&str>,
     ) -> Result<Record, StoreError> {
-        let path = self.directory(id);
-        let markers = self.root.join("running");
-        let marker_path = markers.join(id.to_string());
-        let open = |path: &Path, source| StoreError::Open {
-            path: path.to_owned(),
+        let marker_path = self.root.join("running").join(id.to_string());
+        let marker = create_marker(&marker_path).map_err(|source| StoreError::Open {
+            path: marker_path.clone(),
             source,
-        };
-        let marker = create_marker(&marker_path).map_err(|source| open(&marker_path, source))?;
-        DirBuilder::new()
-            .mode(0o700)
-            .create(&path)
-            .map_err(|source| open(&path, source))?;
-        let record = Record {
-            path,
+        })?;
+        if let Err(error) = self.make_directory(id, task, start, owner) {
+            // The marker stays: if there is a record nevertheless, the next start closes it.
+            let _ = fs::remove_dir_all(self.partial_directory(id));
+            return Err(error);
+        }
+        Ok(Record {
+            path: self.directory(id),
             marker_path,
             owner: owner.map(str::to_owned),
             index: self.index(),
             _marker: marker,
+        })
+    }
+
+    /// The directory is made under another name, so that nobody sees it before it says whose it is.
+    fn make_directory(
+        &self,
+        id: RolloutId,
+        task: &Task,
+        start: &StartInfo,
+        owner: Option<&str>,
+    ) -> Result<(), StoreError> {
+        let open = |path: &Path, source| StoreError::Open {
+            path: path.to_owned(),
+            source,
         };
+        let (partial, path) = (self.partial_directory(id), self.directory(id));
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&partial)
+            .map_err(|source| open(&partial, source))?;
         if let Some(owner) = owner {
-            write_atomic(&record.path.join(OWNER), owner.as_bytes())?;
+            write_atomic(&partial.join(OWNER), owner.as_bytes())?;
         }
         let text = serde_json::to_vec_pretty(task).map_err(|source| StoreError::Format {
-            path: record.path.join("task.json"),
+            path: path.join("task.json"),
             source,
         })?;
-        write_atomic(&record.path.join("task.json"), &text)?;
-        start.write(&record.path)?;
-        for directory in [&record.path, &self.root.join("rollouts"), &markers] {
-            sync_directory(directory).map_err(|source| open(directory, source))?;
+        write_atomic(&partial.join("task.json"), &text)?;
+        start.write(&partial)?;
+        sync_directory(&partial).map_err(|source| open(&partial, source))?;
+        fs::rename(&partial, &path).map_err(|source| open(&path, source))?;
+        for directory in [self.root.join("rollouts"), self.root.join("running")] {
+            sync_directory(&directory).map_err(|source| open(&directory, source))?;
         }
-        Ok(record)
+        Ok(())
     }
 
     /// At most `count` summaries, the newest first; unfinished rollouts have no `ended`.
     pub fn list(&self, count: usize) -> Result<Vec<Summary>, StoreError> {
         let mut ids = self.ids()?;
         ids.sort_unstable_by(|left, right| right.cmp(left));
-        ids.truncate(count);
-        Ok(ids.into_iter().map(|id| self.summary(id)).collect())
+        let summaries = ids.into_iter().filter_map(|id| self.summary(id));
+        Ok(summaries.take(count).collect())
     }
 
     /// Finds a rollout by its id, or by a prefix or suffix of it.
@@ -238,6 +258,11 @@ impl Store {
         self.root.join("rollouts").join(id.to_string())
     }
 
+    /// Where a record is until it can be seen. Its name is no id.
+    fn partial_directory(&self, id: RolloutId) -> PathBuf {
+        self.directory(id).with_extension(PARTIAL)
+    }
+
     /// Removes the record of an ended rollout.
     pub fn remove(&self, id: RolloutId) -> Result<(), StoreError> {
         let path = self.directory(id);
@@ -289,15 +314,24 @@ impl Store {
                 .ok()
                 .and_then(|text| serde_json::from_str(&text).ok());
             if path.join("result.json").exists() || !path.is_dir() {
+                let _ = fs::remove_dir_all(self.partial_directory(id));
                 let _ = fs::remove_file(&marker_path);
                 continue;
             }
+            let owner = match self.owner(id) {
+                Ok(owner) => owner,
+                // Committed without it, it would be everybody's for good. A later start may be able to read it.
+                Err(error) => {
+                    warn_hidden(&error);
+                    continue;
+                }
+            };
             remove_partial_files(&path);
             found.push((
                 id,
                 task,
                 Record {
-                    owner: fs::read_to_string(path.join(OWNER)).ok(),
+                    owner,
                     path,
                     marker_path,
                     index: self.index(),

@@ -1589,7 +1589,7 @@ export interface components {
         /** @description What rollouts are put together by. */
         Dimension: "task" | "agent" | "model" | "group";
         /** @description A message of the event stream over all rollouts; the name of the server-sent event says which one. */
-        StreamMessage: components["schemas"]["StreamHello"] | components["schemas"]["RolloutRow"] | components["schemas"]["RemovedRollout"] | components["schemas"]["WatchedEvent"];
+        StreamMessage: components["schemas"]["StreamHello"] | components["schemas"]["RolloutRow"] | components["schemas"]["RemovedRollout"] | components["schemas"]["WatchedEvent"] | components["schemas"]["StreamBeat"];
         /** @description The start of a stream. */
         StreamHello: {
             /** @description Another one after each start of the server. */
@@ -1822,6 +1822,8 @@ export interface components {
             cost: number;
         };
         ErrorCode: "aborted" | "timeout" | "budget" | "upstream" | "crashed" | "interrupted";
+        /** @description A sign that the connection is alive: `{}`. */
+        StreamBeat: Record<string, never>;
         /** @description An answer of 400 or more. */
         ErrorAnswer: {
             /** @description What went wrong. */
@@ -5309,11 +5311,11 @@ export interface operations {
                 since?: string;
                 /** @description Started before, as `since`. */
                 until?: string;
-                /** @description What to sort by; those without a value come last. By age, the newest first, when it is not given. */
+                /** @description What to sort by; those without a value come last. `started_at` in descending order is by age, the newest first. */
                 sort?: "started_at" | "reward" | "wall_s" | "calls" | "tokens" | "cost" | "task" | "agent" | "model";
-                /** @description Of `sort`; of `started_at` where there is none. */
+                /** @description Of `sort`. */
                 order?: "asc" | "desc";
-                /** @description The `next_cursor` of the page before; for lists that are not sorted. */
+                /** @description The `next_cursor` of the page before; not with another `sort` or `order` than the default. */
                 cursor?: string;
                 /** @description How many come before the page. */
                 offset?: number;
@@ -5585,7 +5587,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Server-sent events: `hello` at first, and again when lists are to be read again; `row` for each rollout that waits or runs, and whenever one changes; `removed`; `event` with what happens to watched ones. Its id is what `Last-Event-ID` resumes from. */
+            /** @description Server-sent events: `hello` at first, and again when lists are to be read again; `row` for each rollout that waits or runs, and whenever one changes; `removed`; `event` with what happens to watched ones, whose id is what `Last-Event-ID` resumes from; `beat` after each 15 seconds without another: a connection without one is dead. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5640,6 +5642,15 @@ export interface operations {
             };
             /** @description There is no such rollout, or it is not yours. */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description Its record cannot be read: it is damaged, or of another version. */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5814,6 +5825,24 @@ export interface operations {
             };
             /** @description There is no such rollout, or it is not yours. */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description Its record cannot be read: it is damaged, or of another version. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description More is stored of its model calls than is shown: 512 MiB. */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6022,7 +6051,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description It holds nothing that may be trained on. */
+            /** @description It holds nothing that may be trained on, or its record cannot be read. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6087,7 +6116,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description It has not ended. */
+            /** @description It has not ended, or its record cannot be read. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6158,7 +6187,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description It has not ended. */
+            /** @description It has not ended, or its record cannot be read. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6232,7 +6261,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description It has not ended. */
+            /** @description It has not ended, or its record cannot be read. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6273,7 +6302,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description It has not ended. */
+            /** @description It has not ended, or its record cannot be read. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6316,7 +6345,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description It has not ended. */
+            /** @description It has not ended, or its record cannot be read. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6357,7 +6386,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description It has not ended. */
+            /** @description It has not ended, or its record cannot be read. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6465,6 +6494,24 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description Its record cannot be read: it is damaged, or of another version. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description More is stored of its model calls than is shown: 512 MiB. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
         };
     };
     rolloutTurn: {
@@ -6504,6 +6551,24 @@ export interface operations {
             };
             /** @description There is no such rollout or turn, or it is not yours. */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description Its record cannot be read: it is damaged, or of another version. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description More is stored of its model calls than is shown: 512 MiB. */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6586,6 +6651,24 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description Its record cannot be read: it is damaged, or of another version. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description More is stored of its model calls than is shown: 512 MiB. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
         };
     };
     rolloutRaw: {
@@ -6627,6 +6710,24 @@ export interface operations {
             };
             /** @description There is no such rollout or turn, or it is not yours. */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description Its record cannot be read: it is damaged, or of another version. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description More is stored of its model calls than is shown: 512 MiB. */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6713,6 +6814,24 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description Its record cannot be read: it is damaged, or of another version. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description More is stored of its model calls than is shown: 512 MiB. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
         };
     };
     rolloutFigures: {
@@ -6738,6 +6857,24 @@ export interface operations {
             };
             /** @description There is no such rollout, or it is not yours. */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description Its record cannot be read: it is damaged, or of another version. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description More is stored of its model calls than is shown: 512 MiB. */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6793,6 +6930,24 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description Its record cannot be read: it is damaged, or of another version. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description More is stored of its model calls than is shown: 512 MiB. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
         };
     };
     rolloutPage: {
@@ -6825,8 +6980,17 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
-            /** @description It has not ended. */
+            /** @description It has not ended, or its record cannot be read. */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description More is stored of its model calls than is shown: 512 MiB. */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -50,13 +50,22 @@ impl Engine {
         known
     }
 
-    /// Rollouts in memory as lists show them now.
+    /// Another number whenever something happened to a rollout in memory, so that whoever looks at all of them again and
+    /// again need not while nothing did.
+    pub fn changes(&self) -> u64 {
+        self.dispatcher.metrics.events()
+    }
+
+    /// Rollouts in memory as lists show them now, without those that were deleted meanwhile.
     pub async fn rows(
         &self,
         entries: Vec<Arc<RolloutEntry>>,
     ) -> Result<Vec<RolloutRow>, EngineError> {
         let listing = Arc::clone(&self.listing);
-        let read = move || entries.iter().map(|entry| listing.row(entry)).collect();
+        let read = move || {
+            let rows = entries.iter().filter_map(|entry| listing.row(entry));
+            rows.collect()
+        };
         Ok(tokio::task::spawn_blocking(read).await?)
     }
 

@@ -142,7 +142,7 @@ impl Filter {
         };
         let has_ended = match self.ended {
             None => true,
-            Some(EndedFilter::Not) => row.ended.is_none(),
+            Some(EndedFilter::Not) => row.status != Status::Ended,
             Some(EndedFilter::As(ended)) => row.ended == Some(ended),
         };
         let mut labels = self.labels.iter();

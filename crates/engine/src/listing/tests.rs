@@ -133,6 +133,109 @@ fn a_record_that_another_process_makes_or_removes_is_noticed() {
 }
 
 #[test]
+fn what_was_deleted_before_it_was_told_is_not_told() {
+    let (_home, store) = store();
+    let (gone, kept) = (result("gone"), result("kept"));
+    let mut tail = IndexTail::new(&store);
+    commit(&store, &gone, None);
+    commit(&store, &kept, None);
+    store.remove(gone.rollout_id).unwrap();
+    let told = tail.read("me").unwrap().unwrap();
+    assert_eq!(told, [Summary::of(&kept, None).row]);
+}
+
+#[test]
+fn a_result_that_cannot_be_read_ended_somehow_is_indexed_once_and_can_be_removed() {
+    let (home, store) = store();
+    let damaged = result("a");
+    let id = damaged.rollout_id;
+    let begun = store.begin(id, &Task::default(), &StartInfo::default(), Some("me"));
+    begun.unwrap().commit(&damaged).unwrap();
+    let index = home.path().join("index.jsonl");
+    fs::remove_file(&index).unwrap();
+    for file in ["summary.json", "result.json"] {
+        fs::write(store.directory(id).join(file), "{").unwrap();
+    }
+    let listed = Listing::new(store.clone()).visible("me", &[]).unwrap();
+    let row = &listed[0].row;
+    assert_eq!(
+        (row.status, row.ended, row.verdict),
+        (Status::Ended, None, Verdict::Invalid)
+    );
+    let error = row.error.as_deref().unwrap();
+    assert!(error.starts_with("its result cannot be read"), "{error}");
+    // It is known from the index, so its record is not read again.
+    let lines = fs::read_to_string(&index).unwrap();
+    empty_records(&store);
+    let listing = Listing::new(store.clone());
+    assert_eq!(listing.visible("me", &[]).unwrap(), listed);
+    assert_eq!(listing.visible("you", &[]).unwrap(), []);
+    assert_eq!(fs::read_to_string(&index).unwrap(), lines);
+    fs::write(store.directory(id).join("result.json"), "{").unwrap();
+    listing.remove(id).unwrap();
+    assert_eq!(listing.visible("me", &[]).unwrap(), []);
+}
+
+#[test]
+fn an_index_that_somebody_keeps_locked_holds_up_nobody_and_loses_nothing() {
+    let (home, store) = store();
+    commit(&store, &result("a"), Some("me"));
+    let index = home.path().join("index.jsonl");
+    let lines = || fs::read_to_string(&index).unwrap().lines().count();
+    // As of a process that was stopped in the middle of a write.
+    let locked = fs::File::open(&index).unwrap();
+    locked.lock().unwrap();
+    commit(&store, &result("b"), Some("me"));
+    let listing = Listing::new(store.clone());
+    assert_eq!(tasks(&listing, "me"), ["b", "a"]);
+    assert_eq!(tasks(&listing, "me"), ["b", "a"]);
+    assert_eq!(lines(), 1);
+    drop(locked);
+    assert_eq!(tasks(&Listing::new(store), "me"), ["b", "a"]);
+    assert_eq!(lines(), 2);
+}
+
+#[test]
+fn a_rollout_is_found_and_removed_while_a_list_is_made() {
+    let (_home, store) = store();
+    let stored = result("a");
+    commit(&store, &stored, Some("me"));
+    let listing = Listing::new(store);
+    assert_eq!(tasks(&listing, "me"), ["a"]);
+    let made = listing.state();
+    let found = listing.get(stored.rollout_id).unwrap();
+    assert_eq!(found, Summary::of(&stored, Some("me".to_owned())));
+    listing.remove(stored.rollout_id).unwrap();
+    assert_eq!(listing.get(stored.rollout_id), None);
+    drop(made);
+    assert_eq!(tasks(&listing, "me"), Vec::<String>::new());
+}
+
+#[test]
+fn a_record_whose_owner_cannot_be_read_is_listed_for_nobody_and_not_indexed() {
+    let (home, store) = store();
+    let stored = result("a");
+    commit(&store, &stored, Some("me"));
+    let index = home.path().join("index.jsonl");
+    fs::remove_file(&index).unwrap();
+    let record = store.directory(stored.rollout_id);
+    // As of an older version, so that the owner is in its own file only.
+    fs::remove_file(record.join("summary.json")).unwrap();
+    fs::remove_file(record.join("owner")).unwrap();
+    fs::create_dir(record.join("owner")).unwrap();
+    let listing = Listing::new(store.clone());
+    for owner in ["me", "you"] {
+        assert_eq!(listing.visible(owner, &[]).unwrap(), []);
+        assert_eq!(listing.get(stored.rollout_id), None);
+    }
+    assert!(!index.exists());
+    fs::remove_dir(record.join("owner")).unwrap();
+    fs::write(record.join("owner"), "me").unwrap();
+    assert_eq!(tasks(&listing, "me"), ["a"]);
+    assert_eq!(tasks(&listing, "you"), Vec::<String>::new());
+}
+
+#[test]
 fn an_index_that_is_mostly_of_no_use_is_written_anew() {
     let (home, store) = store();
     commit(&store, &result("a"), None);

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use super::StoreError;
 
-/// The extension of files that are still being written.
-const PARTIAL: &str = "partial";
+/// The extension of files and directories that are still being written.
+pub(super) const PARTIAL: &str = "partial";
 
 /// Syncs a directory: files created, renamed or removed in it.
 pub fn sync_directory(path: &Path) -> io::Result<()> {

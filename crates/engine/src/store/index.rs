@@ -5,11 +5,14 @@
 //! record that has no line is read and gets one, and a line without a record is ignored. So the file may be deleted at any
 //! time, and a line that is torn, of another version or written twice does no harm. Several processes append to it, each
 //! with one write under the file's lock; whoever replaces it writes the new file first and renames it under the same lock.
+//! Nobody waits long for the lock: what cannot be written is left out.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +23,13 @@ use super::{StoreError, Summary};
 
 /// Of the lines. Others are ignored, so that their records are read again.
 const VERSION: u32 = 1;
+/// Of the program.
+const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 const NAME: &str = "index.jsonl";
+/// Who writes holds the lock for milliseconds. What is not written in this time is read from its record.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
+/// Between two tries.
+const LOCK_RETRY: Duration = Duration::from_millis(2);
 /// While it is replaced.
 const PARTIAL: &str = "index.partial";
 
@@ -29,6 +38,8 @@ const PARTIAL: &str = "index.partial";
 struct Line {
     version: u32,
     owner: Option<String>,
+    #[serde(default)]
+    unreadable_by: Option<String>,
     row: RolloutRow,
 }
 
@@ -36,6 +47,9 @@ struct Line {
 struct LineOf<'a> {
     version: u32,
     owner: Option<&'a str>,
+    /// The version of the program that could not read the result. Others try it themselves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unreadable_by: Option<&'static str>,
     row: &'a RolloutRow,
 }
 
@@ -50,6 +64,14 @@ pub(crate) struct Index {
 pub(crate) struct Position {
     inode: u64,
     bytes: u64,
+}
+
+impl Position {
+    /// Whether this is in another file than the one where a reader was, or in one that was cut.
+    pub(crate) fn is_elsewhere(self, reader: Position) -> bool {
+        let is_cut = self.inode == reader.inode && self.bytes < reader.bytes;
+        reader != Position::default() && (self.inode != reader.inode || is_cut)
+    }
 }
 
 /// What a reader finds beyond its position.
@@ -117,12 +139,13 @@ impl Index {
                 file => file?,
             };
             let metadata = file.metadata()?;
-            if metadata.ino() != position.inode || metadata.len() < position.bytes {
-                appended.is_new = *position != Position::default();
-                *position = Position {
-                    inode: metadata.ino(),
-                    bytes: 0,
-                };
+            let end = Position {
+                inode: metadata.ino(),
+                bytes: metadata.len(),
+            };
+            appended.is_new = end.is_elsewhere(*position);
+            if appended.is_new || *position == Position::default() {
+                *position = Position { bytes: 0, ..end };
             }
             file.seek(SeekFrom::Start(position.bytes))?;
             file.read_to_end(&mut text).map(drop)
@@ -169,8 +192,9 @@ impl Index {
         Ok(())
     }
 
-    /// The file, locked; made if it is missing.
+    /// The file, locked; made if it is missing. Whoever holds the lock may have been stopped, and then this gives up.
     fn lock(&self) -> io::Result<File> {
+        let deadline = Instant::now() + LOCK_WAIT_MAX;
         loop {
             let file = File::options()
                 .read(true)
@@ -178,10 +202,16 @@ impl Index {
                 .create(true)
                 .mode(0o600)
                 .open(&self.path)?;
-            file.lock()?;
-            // It may have been replaced before it was locked.
-            if is_same_file(&file, &self.path) {
-                return Ok(file);
+            match file.try_lock() {
+                // It may have been replaced before it was locked.
+                Ok(()) if is_same_file(&file, &self.path) => return Ok(file),
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => thread::sleep(LOCK_RETRY),
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+            if Instant::now() >= deadline {
+                let text = "another process keeps it locked";
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
         }
     }
@@ -199,13 +229,12 @@ fn render<'a>(
     path: &Path,
 ) -> Result<Vec<u8>, StoreError> {
     let mut text = Vec::new();
-    for Summary { row, owner } in summaries {
-        let owner = owner.as_deref();
-        let version = VERSION;
+    for summary in summaries {
         let line = LineOf {
-            version,
-            owner,
-            row,
+            version: VERSION,
+            owner: summary.owner.as_deref(),
+            unreadable_by: summary.is_unreadable().then_some(PROGRAM),
+            row: &summary.row,
         };
         let written = serde_json::to_writer(&mut text, &line);
         written.map_err(|source| StoreError::Format {
@@ -221,9 +250,11 @@ fn parse(line: &[u8]) -> Option<Summary> {
     let Line {
         version,
         owner,
+        unreadable_by,
         row,
     } = serde_json::from_slice(line).ok()?;
-    (version == VERSION).then_some(Summary { row, owner })
+    let is_ours = unreadable_by.is_none_or(|program| program == PROGRAM);
+    (version == VERSION && is_ours).then_some(Summary { row, owner })
 }
 
 #[cfg(test)]

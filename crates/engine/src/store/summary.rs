@@ -1,6 +1,7 @@
 //! What lists show of a rollout. `summary.json` of an ended rollout holds it, so that no list reads whole results.
 
 use std::fs;
+use std::io;
 
 use serde::{Deserialize, Serialize};
 
@@ -9,10 +10,13 @@ use rollcage_model::id::RolloutId;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::task::Task;
 
-use super::{OWNER, StartInfo, Store};
+use super::{OWNER, StartInfo, Store, StoreError};
 
 /// Longer errors are cut: lists hold many, and the result has the whole text.
 const ERROR_CHARS_MAX: usize = 500;
+/// The error of a rollout that was committed with a result that means nothing to this program.
+const UNREADABLE: &str =
+    "its result cannot be read: the file is damaged, or of another version of rollcage";
 
 /// One rollout in a list, and whose it is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -56,6 +60,16 @@ impl Summary {
         };
         Summary { row, owner }
     }
+
+    /// Whether it has a result, readable or not.
+    pub fn is_ended(&self) -> bool {
+        self.row.status == Status::Ended
+    }
+
+    /// Whether it has ended in a way that is not known, since its result cannot be read.
+    pub(super) fn is_unreadable(&self) -> bool {
+        self.is_ended() && self.row.ended.is_none()
+    }
 }
 
 fn cut(error: &str) -> String {
@@ -66,19 +80,40 @@ fn cut(error: &str) -> String {
 }
 
 impl Store {
-    /// What a list shows of a rollout, read from its directory.
-    pub fn summary(&self, id: RolloutId) -> Summary {
+    /// What a list shows of a rollout, read from its directory. `None` when there is no such record, and when it cannot be
+    /// told whose it is.
+    pub fn summary(&self, id: RolloutId) -> Option<Summary> {
         let path = self.directory(id);
         let stored = fs::read(path.join("summary.json")).ok();
         // Older versions wrote fewer members. Instead of guessing the others, the result is read.
         let stored = stored.and_then(|text| serde_json::from_slice(&text).ok());
-        let from_result = || {
-            let result = self.result(id).ok()?;
-            Some(Summary::of(&result, self.owner(id)))
+        if stored.is_some() {
+            return stored;
+        }
+        let owner = match self.owner(id) {
+            Ok(owner) => owner,
+            Err(StoreError::Unknown(_)) => return None,
+            Err(error) => {
+                warn_hidden(&error);
+                return None;
+            }
         };
-        stored
-            .or_else(from_result)
-            .unwrap_or_else(|| self.unfinished(id))
+        Some(match self.result(id) {
+            Ok(result) => Summary::of(&result, owner),
+            Err(StoreError::Format { .. }) => Summary {
+                row: RolloutRow {
+                    status: Status::Ended,
+                    verdict: Verdict::Invalid,
+                    error: Some(UNREADABLE.to_owned()),
+                    ..self.unfinished(id)
+                },
+                owner,
+            },
+            Err(_) => Summary {
+                row: self.unfinished(id),
+                owner,
+            },
+        })
     }
 
     /// Whether the rollout's result was written.
@@ -87,14 +122,14 @@ impl Store {
     }
 
     /// A rollout without a result: another process runs it, or was killed. How far it got is not known here.
-    fn unfinished(&self, id: RolloutId) -> Summary {
+    fn unfinished(&self, id: RolloutId) -> RolloutRow {
         let path = self.directory(id);
         let task: Option<Task> = fs::read(path.join("task.json"))
             .ok()
             .and_then(|text| serde_json::from_slice(&text).ok());
         let task = task.unwrap_or_default();
         let start = StartInfo::read(&path).unwrap_or_default();
-        let row = RolloutRow {
+        RolloutRow {
             rollout_id: id,
             status: Status::Running,
             phase: None,
@@ -120,12 +155,33 @@ impl Store {
             rollout_type: None,
             capture_level: None,
             idle: false,
-        };
-        let owner = self.owner(id);
-        Summary { row, owner }
+        }
     }
 
-    fn owner(&self, id: RolloutId) -> Option<String> {
-        fs::read_to_string(self.directory(id).join(OWNER)).ok()
+    /// Whose a rollout is. Only a record without the file is nobody's in particular: one whose file cannot be read is
+    /// somebody's.
+    pub(super) fn owner(&self, id: RolloutId) -> Result<Option<String>, StoreError> {
+        let path = self.directory(id).join(OWNER);
+        match fs::read_to_string(&path) {
+            Ok(owner) => Ok(Some(owner)),
+            // The file is there before the directory has its name, and gone with it: if the directory is still there, it
+            // never had one.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                match self.directory(id).try_exists() {
+                    Ok(true) => Ok(None),
+                    Ok(false) => Err(StoreError::Unknown(id.to_string())),
+                    Err(source) => Err(StoreError::Read { path, source }),
+                }
+            }
+            Err(source) => Err(StoreError::Read { path, source }),
+        }
     }
+}
+
+pub(super) fn warn_hidden(error: &StoreError) {
+    let error = rollcage_model::text::chain(error);
+    tracing::warn!(
+        error,
+        "a rollout is shown to nobody: it cannot be told whose it is"
+    );
 }

@@ -42,10 +42,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
 }
 
 fn row(summary: &Summary) -> String {
-    let ended = summary
-        .row
-        .ended
-        .map_or("unfinished", rollcage_model::ending::Ended::as_str);
+    let ended = match summary.row.ended {
+        Some(ended) => ended.as_str(),
+        None if summary.is_ended() => "unreadable",
+        None => "unfinished",
+    };
     format!(
         "{:<36}  {:<19}  {ended:<16}  {:>6}  {:>5}  {:>10}  {:<20}  {}",
         summary.row.rollout_id,

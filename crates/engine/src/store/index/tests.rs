@@ -83,6 +83,22 @@ fn lines_of_another_version_are_none() {
 }
 
 #[test]
+fn a_result_that_another_program_could_not_read_is_read_again() {
+    let (_home, index) = index();
+    let mut unreadable = summary("a");
+    unreadable.row.ended = None;
+    index.append([&unreadable]).unwrap();
+    assert_eq!(read_all(&index).summaries, [unreadable]);
+    let text = fs::read_to_string(&index.path).unwrap();
+    let ours = format!("\"unreadable_by\":\"{PROGRAM}\"");
+    let other = text.replace(&ours, "\"unreadable_by\":\"0.0.0\"");
+    assert_ne!(other, text);
+    fs::write(&index.path, other).unwrap();
+    let read = read_all(&index);
+    assert_eq!((read.lines, read.summaries), (1, Vec::new()));
+}
+
+#[test]
 fn many_writers_write_whole_lines_while_it_is_replaced() {
     const WRITERS: usize = 4;
     const LINES: usize = 50;

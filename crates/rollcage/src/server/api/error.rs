@@ -59,6 +59,10 @@ impl From<EngineError> for ApiError {
             EngineError::Running(_) | EngineError::Store(StoreError::Unfinished(_)) => {
                 ApiError::conflict("still_running", message)
             }
+            EngineError::Store(StoreError::Format { .. }) => {
+                let text = "the rollout's record cannot be read: it is damaged, or of another version of rollcage";
+                ApiError::conflict("unreadable", text)
+            }
             EngineError::NotYours(_) => ApiError::new(StatusCode::FORBIDDEN, "forbidden", message),
             EngineError::Store(_) | EngineError::Thread(_) => ApiError::internal(&error),
         }
@@ -69,13 +73,21 @@ impl From<ViewError> for ApiError {
     fn from(error: ViewError) -> Self {
         match error {
             ViewError::Engine(error) => error.into(),
+            ViewError::Store(error) => EngineError::from(error).into(),
             ViewError::Export(
                 error @ (ExportError::NotTrainable { .. } | ExportError::Empty { .. }),
             ) => ApiError::conflict("not_trainable", chain(&error)),
             ViewError::Busy => {
                 ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "busy", error.to_string())
             }
-            error => ApiError::internal(&error),
+            ViewError::TooLarge => ApiError::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "too_large",
+                error.to_string(),
+            ),
+            ViewError::Export(_) | ViewError::Json(_) | ViewError::Thread(_) => {
+                ApiError::internal(&error)
+            }
         }
     }
 }

@@ -22,7 +22,7 @@ use super::{BackendState, OwnerName};
 use crate::server::rollouts::events::{event_value, stored_events};
 
 /// Between keep-alive comments; proxies close idle connections after about a minute.
-pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -56,7 +56,7 @@ pub(super) async fn stream(
             seq,
             waiting: VecDeque::new(),
         },
-        RolloutLookup::Stored(summary) if summary.row.ended.is_none() => {
+        RolloutLookup::Stored(summary) if !summary.is_ended() => {
             let text = "another process runs this rollout, so its events are not known here";
             return Err(ApiError::conflict("not_here", text));
         }

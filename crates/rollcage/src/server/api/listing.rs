@@ -98,19 +98,25 @@ fn window(wanted: &mut Parameters) -> Result<Window, ApiError> {
     })?;
     let offset = wanted.take_number("offset", 0..=usize::MAX)?;
     let limit = wanted.take_number("limit", 1..=LIMIT_MAX)?;
-    // Without `sort` an order is one by time.
-    let key = sort.or(order.map(|_| SortKey::StartedAt));
+    // What is given as it would be without it changes nothing: generated clients may send every default.
+    let sort = match (sort, order) {
+        (None | Some(SortKey::StartedAt), None | Some(Order::Descending)) => None,
+        (key, order) => Some((
+            key.unwrap_or(SortKey::StartedAt),
+            order.unwrap_or(Order::Descending),
+        )),
+    };
     let place = match (cursor, offset) {
         (Some(_), Some(_)) => Err(ApiError::bad("give `cursor` or `offset`, not both")),
-        (Some(_), None) if key.is_some() => Err(ApiError::bad(
-            "`cursor` goes with lists that are not sorted: give `offset` beside `sort` and `order`",
+        (Some(_), None) if sort.is_some() => Err(ApiError::bad(
+            "`cursor` goes with lists by age, the newest first: give `offset` beside another `sort` or `order`",
         )),
         (Some(id), None) => Ok(Place::After(id)),
         (None, Some(offset)) => Ok(Place::Offset(offset)),
         (None, None) => Ok(Place::Start),
     };
     Ok(Window {
-        sort: key.map(|key| (key, order.unwrap_or(Order::Descending))),
+        sort,
         place: place?,
         limit: limit.unwrap_or(LIMIT),
     })
@@ -244,6 +250,14 @@ mod tests {
         assert_eq!(sorted.sort, Some((SortKey::Cost, Order::Descending)));
         let oldest = read(&[("order", "asc")]).unwrap();
         assert_eq!(oldest.sort, Some((SortKey::StartedAt, Order::Ascending)));
+        for default in [
+            &[("sort", "started_at"), ("cursor", id)][..],
+            &[("order", "desc"), ("cursor", id)],
+            &[("sort", "started_at"), ("order", "desc"), ("cursor", id)],
+        ] {
+            assert_eq!(read(default).unwrap(), first, "{default:?}");
+        }
+        assert!(read(&[("cursor", id), ("order", "asc")]).is_err());
         assert!(read(&[("cursor", id), ("offset", "1")]).is_err());
         assert!(read(&[("cursor", id), ("sort", "cost")]).is_err());
         assert!(read(&[("limit", "501")]).is_err() && read(&[("limit", "0")]).is_err());

@@ -58,9 +58,7 @@ pub(super) async fn finalize(
 ) -> Result<Response, ApiError> {
     let found = backend.engine.find(&owner, &id).await?;
     let (rollout_id, finalized) = match &found {
-        RolloutLookup::Stored(summary) if summary.row.ended.is_some() => {
-            (summary.row.rollout_id, false)
-        }
+        RolloutLookup::Stored(summary) if summary.is_ended() => (summary.row.rollout_id, false),
         _ => {
             let entry = here(found)?;
             let told = backend.engine.command(&entry, RolloutCommand::Finalize);
@@ -77,9 +75,9 @@ pub(super) async fn finalize(
 fn here(found: RolloutLookup) -> Result<Arc<RolloutEntry>, ApiError> {
     match found {
         RolloutLookup::InMemory(entry) => Ok(entry),
-        RolloutLookup::Stored(summary) => Err(match summary.row.ended {
-            Some(_) => ApiError::conflict("ended", "the rollout has ended"),
-            None => ApiError::conflict("not_here", "another process runs this rollout"),
+        RolloutLookup::Stored(summary) => Err(match summary.is_ended() {
+            true => ApiError::conflict("ended", "the rollout has ended"),
+            false => ApiError::conflict("not_here", "another process runs this rollout"),
         }),
     }
 }

@@ -124,7 +124,7 @@ pub(super) async fn show(
             return Ok(Json(progress(entry)).into_response());
         }
         RolloutLookup::InMemory(entry) => backend.engine.wait(entry).await?,
-        RolloutLookup::Stored(summary) if summary.row.ended.is_none() => {
+        RolloutLookup::Stored(summary) if !summary.is_ended() => {
             let progress = RolloutProgress {
                 queued_at: summary.row.rollout_id.unix_seconds(),
                 row: summary.row.clone(),
@@ -183,7 +183,7 @@ pub(super) async fn cancel(
 ) -> Result<Response, ApiError> {
     let (rollout_id, cancelled) = match backend.engine.find(&owner, &id).await? {
         RolloutLookup::InMemory(entry) => (entry.id, backend.engine.cancel(&entry)),
-        RolloutLookup::Stored(summary) if summary.row.ended.is_none() => {
+        RolloutLookup::Stored(summary) if !summary.is_ended() => {
             return Err(ApiError::conflict(
                 "not_here",
                 "another process runs this rollout",

@@ -12,13 +12,13 @@ use std::time::Duration;
 use axum::Extension;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::future::{pending, select_all};
 use futures::stream;
 use serde::Serialize;
 use tokio::sync::broadcast;
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use rollcage_engine::feed::NumberedEvent;
@@ -29,9 +29,8 @@ use rollcage_model::id::RolloutId;
 use rollcage_model::text::chain;
 
 use super::error::ApiError;
-use super::events::KEEP_ALIVE;
 use super::parameters::{Parameters, RawQuery};
-use super::types::{RemovedRollout, StreamHello, StreamMessage, WatchedEvent};
+use super::types::{RemovedRollout, StreamBeat, StreamHello, StreamMessage, WatchedEvent};
 use super::{BackendState, OwnerName};
 use crate::server::listen::Shutdown;
 use crate::server::rollouts::Backend;
@@ -43,6 +42,12 @@ pub(super) const WATCHED_MAX: usize = 8;
 const ROW_INTERVAL: Duration = Duration::from_millis(250);
 /// So many intervals lie between two looks at what other processes did.
 const OTHERS_EVERY: u32 = 8;
+/// A silent stream sends a beat so often. It is an event and no comment, as the streams of single rollouts have them: scripts
+/// in a browser do not see comments, and could not tell a connection that is half open.
+const BEAT: Duration = match cfg!(test) {
+    true => Duration::from_millis(100),
+    false => Duration::from_secs(15),
+};
 /// Events of a watched rollout that are taken out of its feed at once.
 const EVENTS_AT_ONCE: usize = 64;
 
@@ -74,10 +79,9 @@ pub(super) async fn stream(
         let event = teller.next().await?;
         Some((Ok::<_, Infallible>(event), teller))
     });
-    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).text("keep-alive");
     // Proxies such as nginx would hold back what is told.
     let unbuffered = [("x-accel-buffering", "no")];
-    Ok((unbuffered, Sse::new(told).keep_alive(keep_alive)).into_response())
+    Ok((unbuffered, Sse::new(told)).into_response())
 }
 
 /// Rollouts and the last event that was seen of each: `ID:SEQ`, with commas between them.
@@ -103,10 +107,14 @@ struct Teller {
     ready: VecDeque<Event>,
     /// The last event of each rollout in memory when its row was told.
     told: HashMap<RolloutId, u64>,
+    /// What the engine's `changes` was then.
+    changes: Option<u64>,
     watched: Vec<Watched>,
     removals: broadcast::Receiver<Removal>,
     tick: Interval,
     ticks: u32,
+    /// When the next beat is due, unless something is sent before.
+    beat_at: Instant,
     /// What other processes do; taken while it is read on another thread.
     others: Option<IndexTail>,
 }
@@ -133,6 +141,7 @@ impl Teller {
             told: ended
                 .map(|entry| (entry.id, entry.feed.last_seq()))
                 .collect(),
+            changes: None,
             removals: backend.engine.removals(),
             others: Some(backend.engine.tail()),
             backend,
@@ -142,6 +151,7 @@ impl Teller {
             watched: Vec::new(),
             tick,
             ticks: 0,
+            beat_at: Instant::now() + BEAT,
         };
         teller.hello();
         for (id, seq) in places {
@@ -154,6 +164,7 @@ impl Teller {
     async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.ready.pop_front() {
+                self.beat_at = Instant::now() + BEAT;
                 return Some(event);
             }
             tokio::select! {
@@ -161,6 +172,9 @@ impl Teller {
                 _ = self.tick.tick() => self.look().await,
                 removal = self.removals.recv() => self.removed(removal),
                 index = next_watched(&self.watched) => self.tell(index),
+                () = sleep_until(self.beat_at) => {
+                    self.send("beat", &StreamMessage::Beat(StreamBeat {}));
+                }
             }
         }
     }
@@ -231,8 +245,21 @@ impl Teller {
         self.ready.push_back(rendered);
     }
 
-    /// Tells the rollouts that changed since the last time.
     async fn look(&mut self) {
+        // Read before the rollouts are, so that what happens in between is seen the next time.
+        let changes = Some(self.backend.engine.changes());
+        if self.changes != changes {
+            self.changes = changes;
+            self.look_at_ours().await;
+        }
+        self.ticks = self.ticks.wrapping_add(1);
+        if self.ticks.is_multiple_of(OTHERS_EVERY) {
+            self.look_at_others().await;
+        }
+    }
+
+    /// Tells the rollouts that changed since the last time.
+    async fn look_at_ours(&mut self) {
         let known = self.backend.engine.known(&self.owner);
         let mut changed = Vec::new();
         let mut told = HashMap::with_capacity(known.len());
@@ -249,10 +276,6 @@ impl Teller {
                 Ok(rows) => self.rows(rows),
                 Err(error) => self.failed(&error),
             }
-        }
-        self.ticks = self.ticks.wrapping_add(1);
-        if self.ticks.is_multiple_of(OTHERS_EVERY) {
-            self.look_at_others().await;
         }
     }
 

@@ -252,6 +252,8 @@ pub(crate) enum StreamMessage {
     Removed(RemovedRollout),
     /// `event`: what happened to a rollout that was asked for with `watch`.
     Event(Box<WatchedEvent>),
+    /// `beat`: nothing happened for 15 seconds.
+    Beat(StreamBeat),
 }
 
 /// The start of a stream.
@@ -262,6 +264,11 @@ pub(crate) struct StreamHello {
     /// Unix seconds on the server.
     pub(crate) now: f64,
 }
+
+/// A sign that the connection is alive: `{}`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct StreamBeat {}
 
 /// A rollout that was deleted.
 #[derive(Clone, Debug, Serialize, JsonSchema)]

@@ -14,7 +14,11 @@ pub(crate) enum ViewError {
     Export(#[from] ExportError),
     #[error("write the answer")]
     Json(#[from] serde_json::Error),
-    #[error("the conversation is too large to be shown")]
+    /// See [`EXCHANGES_BYTES_MAX`](super::readings::EXCHANGES_BYTES_MAX).
+    #[error(
+        "the rollout's model calls are too many to be shown: more than 512 MiB are stored of them; \
+         `rollcage export` on the server's machine reads them all"
+    )]
     TooLarge,
     #[error("other records are being read; try again in a minute")]
     Busy,

@@ -25,7 +25,7 @@ pub(crate) fn status(entry: &RolloutEntry) -> &'static str {
 pub(crate) fn id_and_status(found: &RolloutLookup) -> (RolloutId, &'static str) {
     match found {
         RolloutLookup::InMemory(entry) => (entry.id, status(entry)),
-        RolloutLookup::Stored(summary) if summary.row.ended.is_none() => {
+        RolloutLookup::Stored(summary) if !summary.is_ended() => {
             (summary.row.rollout_id, "running")
         }
         RolloutLookup::Stored(summary) => (summary.row.rollout_id, "done"),

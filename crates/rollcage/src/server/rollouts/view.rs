@@ -44,7 +44,7 @@ impl Backend {
         match found {
             RolloutLookup::InMemory(entry) if !entry.is_ended() => Ok(None),
             RolloutLookup::InMemory(entry) => Ok(Some(self.engine.wait(entry).await?)),
-            RolloutLookup::Stored(summary) if summary.row.ended.is_none() => Ok(None),
+            RolloutLookup::Stored(summary) if !summary.is_ended() => Ok(None),
             RolloutLookup::Stored(summary) => {
                 Ok(Some(self.engine.stored(summary.row.rollout_id).await?))
             }

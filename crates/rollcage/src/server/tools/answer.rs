@@ -64,7 +64,7 @@ pub(crate) async fn state(engine: &Engine, found: &RolloutLookup) -> Value {
         RolloutLookup::InMemory(entry) => entry,
         RolloutLookup::Stored(summary) => {
             let result = engine.stored(summary.row.rollout_id).await.ok();
-            let status = if summary.row.ended.is_some() {
+            let status = if summary.is_ended() {
                 "done"
             } else {
                 "running"
@@ -73,9 +73,9 @@ pub(crate) async fn state(engine: &Engine, found: &RolloutLookup) -> Value {
                 "rollout_id": summary.row.rollout_id, "task_id": summary.row.task_id, "status": status,
                 "serve_session_id": result.as_ref().and_then(|result| result.serve_session_id.clone()),
                 "proxy_turns_so_far": summary.row.calls,
-                "error": result.and_then(|result| result.error.clone()),
+                "error": result.map_or_else(|| summary.row.error.clone(), |result| result.error.clone()),
                 "started_at": summary.row.started_at,
-                "finished_at": summary.row.ended.map(|_| summary.row.started_at + summary.row.wall_s),
+                "finished_at": summary.is_ended().then_some(summary.row.started_at + summary.row.wall_s),
                 "ended": summary.row.ended, "reward": summary.row.reward,
             });
         }

@@ -26,7 +26,7 @@ pub(super) fn extend(paths: &mut Paths) {
 
 /// An operation on one call.
 fn of_turn(id: &str, summary: &str) -> Operation {
-    Operation::of_rollout(id, summary)
+    Operation::of_calls(id, summary)
         .path(
             "turn",
             "Counts the rollout's calls from 0.",
@@ -48,7 +48,7 @@ fn paged(operation: Operation, limits: Limits) -> Operation {
 }
 
 fn turns() -> Operation {
-    let operation = Operation::of_rollout(
+    let operation = Operation::of_calls(
         "rolloutTurns",
         "The model calls of a rollout, in the order of their requests",
     );
@@ -102,7 +102,7 @@ fn raw() -> Operation {
 }
 
 fn graph() -> Operation {
-    let operation = Operation::of_rollout(
+    let operation = Operation::of_calls(
         "rolloutGraph",
         "How the model calls of a rollout go on from each other",
     );
@@ -122,7 +122,7 @@ fn graph() -> Operation {
 }
 
 fn figures() -> Operation {
-    Operation::of_rollout(
+    Operation::of_calls(
         "rolloutFigures",
         "What can be counted of a rollout's model calls",
     )
@@ -130,7 +130,7 @@ fn figures() -> Operation {
 }
 
 fn transcript() -> Operation {
-    let operation = Operation::of_rollout(
+    let operation = Operation::of_calls(
         "rolloutTranscript",
         "What was said in a rollout, with the result of each tool call",
     );
@@ -149,7 +149,7 @@ fn transcript() -> Operation {
 }
 
 fn page() -> Operation {
-    Operation::of_rollout(
+    Operation::of_calls(
         "rolloutPage",
         "A rollout saved as one HTML file, which opens without a server",
     )
@@ -164,5 +164,5 @@ fn page() -> Operation {
         404,
         "There is no such rollout, or it is not yours; or this build has no pages.",
     )
-    .refuses(409, "It has not ended.")
+    .refuses(409, "It has not ended, or its record cannot be read.")
 }

@@ -10,7 +10,7 @@ use crate::server::api::schemas::schema_of;
 use crate::server::api::types::{Artifacts, ChangesPage, Files, NetworkPage};
 
 const BYTES: &str = "application/octet-stream";
-const NOT_ENDED: &str = "It has not ended.";
+const NOT_ENDED: &str = "It has not ended, or its record cannot be read.";
 
 pub(super) fn extend(paths: &mut Paths) {
     paths.add("get", "/v1/rollouts/{id}/trace", trace());
@@ -61,7 +61,10 @@ fn trace() -> Operation {
         )
         .answers_as(200, about, "application/x-ndjson", text())
         .refuses(400, "A parameter is wrong.")
-        .refuses(409, "It holds nothing that may be trained on.")
+        .refuses(
+            409,
+            "It holds nothing that may be trained on, or its record cannot be read.",
+        )
 }
 
 fn files() -> Operation {

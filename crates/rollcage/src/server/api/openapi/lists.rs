@@ -29,13 +29,13 @@ fn list() -> Operation {
     )
     .query(
         "sort",
-        "What to sort by; those without a value come last. By age, the newest first, when it is not given.",
+        "What to sort by; those without a value come last. `started_at` in descending order is by age, the newest first.",
         one_of(&keys),
     )
-    .query("order", "Of `sort`; of `started_at` where there is none.", order)
+    .query("order", "Of `sort`.", order)
     .query(
         "cursor",
-        "The `next_cursor` of the page before; for lists that are not sorted.",
+        "The `next_cursor` of the page before; not with another `sort` or `order` than the default.",
         text(),
     )
     .query("offset", "How many come before the page.", whole_number(0))
@@ -70,7 +70,7 @@ fn figures() -> Operation {
 }
 
 fn events() -> Operation {
-    let about = "Server-sent events: `hello` at first, and again when lists are to be read again; `row` for each rollout that waits or runs, and whenever one changes; `removed`; `event` with what happens to watched ones. Its id is what `Last-Event-ID` resumes from.";
+    let about = "Server-sent events: `hello` at first, and again when lists are to be read again; `row` for each rollout that waits or runs, and whenever one changes; `removed`; `event` with what happens to watched ones, whose id is what `Last-Event-ID` resumes from; `beat` after each 15 seconds without another: a connection without one is dead.";
     Operation::new(
         "rollouts",
         "streamEvents",

@@ -14,6 +14,8 @@ use crate::server::api::schemas::schema_of;
 use crate::server::api::types::ErrorAnswer;
 
 const JSON: &str = "application/json";
+const UNREADABLE: &str = "Its record cannot be read: it is damaged, or of another version.";
+const TOO_LARGE: &str = "More is stored of its model calls than is shown: 512 MiB.";
 const NO_ROLLOUT: &str = "There is no such rollout, or it is not yours.";
 
 /// Path items by path.
@@ -49,6 +51,16 @@ impl Operation {
         Operation::new("rollouts", id, summary)
             .path("id", "The rollout.", uuid)
             .refuses(404, NO_ROLLOUT)
+    }
+
+    /// An operation on the record of one rollout, which may be damaged.
+    pub(super) fn of_record(id: &str, summary: &str) -> Self {
+        Operation::of_rollout(id, summary).refuses(409, UNREADABLE)
+    }
+
+    /// An operation on the model calls of one rollout, which may be too many.
+    pub(super) fn of_calls(id: &str, summary: &str) -> Self {
+        Operation::of_record(id, summary).refuses(422, TOO_LARGE)
     }
 
     /// What the summary has no room for, in Markdown.

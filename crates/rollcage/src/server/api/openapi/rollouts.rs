@@ -70,7 +70,7 @@ fn show() -> Operation {
     let mut trace = one_of(&details);
     trace["default"] = json!(TraceDetail::default().as_str());
     let either = json!({"anyOf": [schema_of::<EndedRollout>(), schema_of::<RolloutProgress>()]});
-    Operation::of_rollout("getRollout", "One rollout")
+    Operation::of_record("getRollout", "One rollout")
         .query(
             "trace",
             "How much of the tokens comes with a result: rows for training, every model call, or none.",
@@ -119,7 +119,7 @@ fn finalize() -> Operation {
 }
 
 fn messages() -> Operation {
-    Operation::of_rollout("rolloutMessages", "The conversation so far, as OpenCode tells it")
+    Operation::of_calls("rolloutMessages", "The conversation so far, as OpenCode tells it")
         .about("OpenCode's own messages (`{info, parts}`) where it runs as a server, otherwise made from the model calls.")
         .answers::<RolloutMessages>(200, "The messages.")
 }

@@ -95,8 +95,13 @@ async fn rollouts_are_listed_by_what_they_are() {
         (&page["total"], &page["next_cursor"]),
         (&json!(4), &json!(ids[2]))
     );
-    let rest = client.ids(&format!("limit=2&cursor={}", ids[2])).await;
-    assert_eq!(rest, pick(&[1, 0]));
+    let defaults = "limit=2&sort=started_at&order=desc";
+    let spelt_out = client.get(&format!("/v1/rollouts?{defaults}")).await;
+    assert_eq!(spelt_out.json(), page);
+    for query in ["limit=2", defaults] {
+        let rest = client.ids(&format!("{query}&cursor={}", ids[2])).await;
+        assert_eq!(rest, pick(&[1, 0]), "{query}");
+    }
     let row = &page["rollouts"][0];
     assert_eq!(
         (
@@ -146,6 +151,46 @@ async fn rollouts_are_counted_and_compared() {
         all["pass_at_k"],
         json!([{"k": 1, "value": 0.25, "tasks": 2}, {"k": 2, "value": 1.0, "tasks": 1}])
     );
+    client.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_whose_result_is_damaged_says_so_and_can_be_deleted() {
+    let client = Client::new().await;
+    let id = client.commit(|_| ());
+    let record = client.backend.engine.store().directory(id);
+    for file in ["summary.json", "result.json"] {
+        std::fs::write(record.join(file), "{").unwrap();
+    }
+    let path = format!("/v1/rollouts/{id}");
+    for part in ["", "/turns", "/transcript", "/messages", "/trace", "/files"] {
+        let answer = client.get(&format!("{path}{part}")).await;
+        answer.check_error(409, "unreadable");
+    }
+    let cancelled = client.ask(Method::POST, &format!("{path}/cancel")).await;
+    assert_eq!(cancelled.json()["cancelled"], json!(false));
+    let deleted = client.ask(Method::DELETE, &path).await;
+    assert_eq!(deleted.status, StatusCode::NO_CONTENT);
+    client.get(&path).await.check_error(404, "not_found");
+    client.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_calls_than_are_shown_are_refused_with_a_reason() {
+    let client = Client::new().await;
+    let id = client.commit(|_| ());
+    let exchanges = client.backend.engine.store().exchanges(id);
+    // A hole of that length, which nothing reads.
+    let exchanges = std::fs::File::create(exchanges).unwrap();
+    exchanges.set_len((512 << 20) + 1).unwrap();
+    for part in ["turns", "figures", "messages"] {
+        let answer = client.get(&format!("/v1/rollouts/{id}/{part}")).await;
+        answer.check_error(422, "too_large");
+    }
+    let deleted = client
+        .ask(Method::DELETE, &format!("/v1/rollouts/{id}"))
+        .await;
+    assert_eq!(deleted.status, StatusCode::NO_CONTENT);
     client.close().await;
 }
 
