@@ -1324,7 +1324,7 @@ export interface components {
              * @description How many match on all pages.
              */
             total: number;
-            /** @description Give it as `cursor` for the next page; null on the last, and where `offset` or `sort` was given. */
+            /** @description Give it as `cursor` for the next page; null on the last, and where `offset` or another order was asked for. */
             next_cursor: components["schemas"]["RolloutId"] | null;
         };
         /** @description One rollout in a list. */
@@ -1335,7 +1335,7 @@ export interface components {
             status: components["schemas"]["Status"];
             /** @description What it does now; null where it does not run here. */
             phase: components["schemas"]["RolloutPhase"] | null;
-            /** @description How it ended; null until then. */
+            /** @description How it ended; null until then, and where its result cannot be read. */
             ended: components["schemas"]["Ended"] | null;
             /** @description What its reward comes to. */
             verdict: components["schemas"]["Verdict"];
@@ -1642,9 +1642,27 @@ export interface components {
             number: number;
             /** Format: uint */
             of: number;
+            /** @description The command as the task has it. */
             cmd: string;
-            /** Format: int32 */
+            /**
+             * Format: int32
+             * @description 128 + the signal's number after a signal; -1 when the command could not be run or took too long.
+             */
             exit_code: number;
+            /** @description The last 2000 characters. */
+            stdout: string;
+            /** @description The same of standard error. */
+            stderr: string;
+            /**
+             * Format: double
+             * @description Seconds.
+             */
+            duration_s: number;
+            /**
+             * @description Whether it was ended for taking too long.
+             * @default false
+             */
+            timed_out: boolean;
         } | {
             /** @constant */
             event: "call";
@@ -2762,7 +2780,7 @@ export interface components {
             status: components["schemas"]["Status"];
             /** @description What it does now; null where it does not run here. */
             phase: components["schemas"]["RolloutPhase"] | null;
-            /** @description How it ended; null until then. */
+            /** @description How it ended; null until then, and where its result cannot be read. */
             ended: components["schemas"]["Ended"] | null;
             /** @description What its reward comes to. */
             verdict: components["schemas"]["Verdict"];
@@ -2944,9 +2962,27 @@ export interface components {
             number: number;
             /** Format: uint */
             of: number;
+            /** @description The command as the task has it. */
             cmd: string;
-            /** Format: int32 */
+            /**
+             * Format: int32
+             * @description 128 + the signal's number after a signal; -1 when the command could not be run or took too long.
+             */
             exit_code: number;
+            /** @description The last 2000 characters. */
+            stdout: string;
+            /** @description The same of standard error. */
+            stderr: string;
+            /**
+             * Format: double
+             * @description Seconds.
+             */
+            duration_s: number;
+            /**
+             * @description Whether it was ended for taking too long.
+             * @default false
+             */
+            timed_out: boolean;
         } | {
             /** @constant */
             event: "call";
@@ -5850,6 +5886,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description Other records are being read; try again later. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
         };
     };
     sendMessage: {
@@ -6512,6 +6557,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description Other records are being read; try again later. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
         };
     };
     rolloutTurn: {
@@ -6569,6 +6623,15 @@ export interface operations {
             };
             /** @description More is stored of its model calls than is shown: 512 MiB. */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description Other records are being read; try again later. */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6669,6 +6732,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description Other records are being read; try again later. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
         };
     };
     rolloutRaw: {
@@ -6728,6 +6800,15 @@ export interface operations {
             };
             /** @description More is stored of its model calls than is shown: 512 MiB. */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description Other records are being read; try again later. */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6832,6 +6913,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description Other records are being read; try again later. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
         };
     };
     rolloutFigures: {
@@ -6875,6 +6965,15 @@ export interface operations {
             };
             /** @description More is stored of its model calls than is shown: 512 MiB. */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description Other records are being read; try again later. */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6948,6 +7047,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorAnswer"];
                 };
             };
+            /** @description Other records are being read; try again later. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
         };
     };
     rolloutPage: {
@@ -6991,6 +7099,15 @@ export interface operations {
             };
             /** @description More is stored of its model calls than is shown: 512 MiB. */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorAnswer"];
+                };
+            };
+            /** @description Other records are being read; try again later. */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };

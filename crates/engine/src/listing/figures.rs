@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use rollcage_model::browse::figures::{Dimension, FiguresPage, GroupFigures, PassAtK};
-use rollcage_model::browse::rollout::{RolloutRow, Verdict};
+use rollcage_model::browse::rollout::{RolloutRow, Status, Verdict};
 use rollcage_model::id::RolloutId;
 
 use crate::store::Summary;
@@ -107,7 +107,7 @@ impl<'a> Totals<'a> {
         figures.cost_usd += row.cost_usd;
         figures.latest_at = figures.latest_at.max(row.started_at);
         let (tries, passes) = self.tries.entry(TaskKey::of(row)).or_default();
-        if row.ended.is_some() {
+        if row.status == Status::Ended {
             figures.ended += 1;
             self.wall_sum += row.wall_s;
         }

@@ -67,7 +67,7 @@ pub struct RolloutRow {
     pub status: Status,
     /// What it does now; null where it does not run here.
     pub phase: Option<Phase>,
-    /// How it ended; null until then.
+    /// How it ended; null until then, and where its result cannot be read.
     pub ended: Option<Ended>,
     /// What its reward comes to.
     pub verdict: Verdict,
@@ -120,7 +120,7 @@ pub struct RolloutPage {
     pub rollouts: Vec<RolloutRow>,
     /// How many match on all pages.
     pub total: usize,
-    /// Give it as `cursor` for the next page; null on the last, and where `offset` or `sort` was given.
+    /// Give it as `cursor` for the next page; null on the last, and where `offset` or another order was asked for.
     pub next_cursor: Option<RolloutId>,
 }
 

@@ -106,7 +106,7 @@ function Row(props: { row: HeatRow; columns: HeatColumn[]; filters: Filters }) {
     <tr>
       <th scope="row" class="cut" title={visible(row.task)}>
         <a href={listOf(filters, { task: row.task })}>
-          <AgentText text={row.task || "no task"} />
+          <AgentText text={row.task || "tasks without a name"} />
         </a>
       </th>
       <td class="number muted">{row.valid > 0 ? percent(row.passed / row.valid) : "–"}</td>

@@ -27,7 +27,7 @@ const CHANGES: Record<FileView["change"], [string, string, string]> = {
   changed: ["M", "changed", "part"],
   removed: ["D", "removed", "bad"],
   same: ["=", "unchanged", ""],
-  unknown: ["?", "not known how it was before", ""],
+  unknown: ["?", "not known whether it changed", ""],
 };
 
 export function FilesTab({ rollout, query }: TabProps) {

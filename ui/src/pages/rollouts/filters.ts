@@ -98,7 +98,7 @@ export function matches(row: RolloutRow, filters: Filters, now: number): boolean
   if (filters.status && row.status !== filters.status) return false;
   if (filters.verdict && row.verdict !== filters.verdict) return false;
   if (filters.ended && row.ended !== filters.ended)
-    if (filters.ended !== "running" || row.ended !== null) return false;
+    if (filters.ended !== "running" || row.status === "ended") return false;
   if (filters.task && row.task_id !== filters.task) return false;
   if (filters.agent && row.agent !== filters.agent) return false;
   if (filters.model && row.model !== filters.model) return false;

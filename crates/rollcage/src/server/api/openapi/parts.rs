@@ -16,6 +16,7 @@ use crate::server::api::types::ErrorAnswer;
 const JSON: &str = "application/json";
 const UNREADABLE: &str = "Its record cannot be read: it is damaged, or of another version.";
 const TOO_LARGE: &str = "More is stored of its model calls than is shown: 512 MiB.";
+const BUSY: &str = "Other records are being read; try again later.";
 const NO_ROLLOUT: &str = "There is no such rollout, or it is not yours.";
 
 /// Path items by path.
@@ -60,7 +61,9 @@ impl Operation {
 
     /// An operation on the model calls of one rollout, which may be too many.
     pub(super) fn of_calls(id: &str, summary: &str) -> Self {
-        Operation::of_record(id, summary).refuses(422, TOO_LARGE)
+        Operation::of_record(id, summary)
+            .refuses(422, TOO_LARGE)
+            .refuses(503, BUSY)
     }
 
     /// What the summary has no room for, in Markdown.
