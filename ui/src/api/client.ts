@@ -54,7 +54,7 @@ const server: Source = {
       answer = await fetch(path, init);
     } catch (error) {
       if (abort?.aborted) throw error;
-      throw new ApiError(0, "unreachable", AWAY);
+      throw new ApiError(0, "unreachable", method === "GET" ? AWAY : AWAY_ONCE);
     }
     if (answer.status === 401) needsToken.value = true;
     if (!answer.ok) throw await problem(answer);
@@ -65,6 +65,8 @@ const server: Source = {
 };
 
 const AWAY = "The server does not answer. It is tried again.";
+/** What changes something is never sent twice by itself. */
+const AWAY_ONCE = "The server does not answer. Try again.";
 
 async function problem(answer: Response): Promise<ApiError> {
   const text = await answer.text();
@@ -100,7 +102,7 @@ export const remove = (path: string) => source.request("DELETE", address(path));
 /** An answer as a file, whatever its type. */
 export async function getBlob(path: string, query?: Query): Promise<Blob> {
   const answer = await fetch(address(path, query), { credentials: "same-origin" }).catch(() => {
-    throw new ApiError(0, "unreachable", "The server does not answer. Try again.");
+    throw new ApiError(0, "unreachable", AWAY_ONCE);
   });
   if (answer.status === 401) needsToken.value = true;
   if (!answer.ok) throw await problem(answer);

@@ -14,6 +14,8 @@ export function Dialog({ title, close, children }: DialogProps) {
   const box = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     if (!box.current?.open) box.current?.showModal();
+    // The browser goes to the first button, which is at the end of a long one.
+    box.current?.scrollTo(0, 0);
   }, []);
   return (
     <dialog

@@ -129,6 +129,8 @@ impl Store {
             .and_then(|text| serde_json::from_slice(&text).ok());
         let task = task.unwrap_or_default();
         let start = StartInfo::read(&path).unwrap_or_default();
+        let started_at = id.unix_seconds();
+        let now = rollcage_proxy::clock::now();
         RolloutRow {
             rollout_id: id,
             status: Status::Running,
@@ -149,8 +151,8 @@ impl Store {
             completion_tokens: 0,
             trainable_tokens: 0,
             cost_usd: 0.0,
-            wall_s: 0.0,
-            started_at: id.unix_seconds(),
+            wall_s: (now - started_at).max(0.0),
+            started_at,
             error: None,
             rollout_type: None,
             capture_level: None,
