@@ -1,6 +1,6 @@
 //! One turn of a live agent: its replies, in memory and on disk, and what its caller can do meanwhile.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -83,8 +83,8 @@ struct TurnState {
     dropped: u64,
     /// `None` before the first reply and after the last.
     file: Option<File>,
-    /// Permission requests and questions that nobody has answered yet.
-    asked: BTreeSet<String>,
+    /// Permission requests and questions that nobody has answered yet, with their deadlines.
+    asked: BTreeMap<String, f64>,
     was_aborted: bool,
     /// Its end comes from whoever drives it.
     is_driven: bool,
@@ -192,10 +192,12 @@ impl LiveTurn {
         state.is_driven
     }
 
-    /// Answers a permission request or a question; false if nobody asks by that id.
+    /// Answers a permission request or a question; false if nobody asks by that id, or not any more.
     pub fn answer(&self, id: &str, answer: Answer) -> bool {
         let mut state = self.state();
-        let is_asked = !self.is_ended() && state.asked.contains(id);
+        let deadline = state.asked.get(id).copied();
+        let is_open = deadline.is_some_and(|deadline| rollcage_proxy::clock::now() < deadline);
+        let is_asked = !self.is_ended() && is_open;
         let is_sent = is_asked && self.answers.try_send((id.to_owned(), answer)).is_ok();
         if is_sent {
             state.asked.remove(id);
@@ -247,8 +249,10 @@ impl LiveTurn {
             tracing::warn!(%error, turn = self.id, "a reply of a live agent is not written");
             0
         });
-        if let ReplyKind::Permission { id, .. } | ReplyKind::Question { id, .. } = &reply.kind {
-            state.asked.insert(id.clone());
+        if let ReplyKind::Permission { id, deadline, .. }
+        | ReplyKind::Question { id, deadline, .. } = &reply.kind
+        {
+            state.asked.insert(id.clone(), *deadline);
         }
         let last = (reply.seq, reply.kind.is_terminal());
         if last.1 {
@@ -339,6 +343,36 @@ mod tests {
             ..good()
         };
         assert!(blank.check().is_err());
+    }
+
+    #[test]
+    fn what_is_asked_is_answered_once_and_in_time() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = LiveDirectory::create(home.path(), "a").unwrap();
+        let stop = CancellationToken::new();
+        let input = TurnInput {
+            text: "go".to_owned(),
+            ..TurnInput::default()
+        };
+        let turn = LiveTurn::begin(input, &directory, &stop).unwrap();
+        let now = rollcage_proxy::clock::now();
+        for (seq, id, deadline) in [(1, "late", now - 1.0), (2, "open", now + 3600.0)] {
+            turn.push(Reply {
+                trace_id: turn.trace_id().to_owned(),
+                seq,
+                turn_id: turn.id().to_owned(),
+                session_id: None,
+                kind: ReplyKind::Permission {
+                    id: id.to_owned(),
+                    permission: "bash".to_owned(),
+                    patterns: Vec::new(),
+                    deadline,
+                },
+            });
+        }
+        assert!(!turn.answer("late", Answer::Once));
+        assert!(turn.answer("open", Answer::Once));
+        assert!(!turn.answer("open", Answer::Once));
     }
 
     #[tokio::test]
