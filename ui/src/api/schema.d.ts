@@ -3755,7 +3755,7 @@ export interface components {
             kind: string;
             /** @description Whether a rollout can use it without more arguments. */
             configured: boolean;
-            /** @description The model that is asked when none is named. */
+            /** @description The model that is asked when none is named; null where the endpoint is asked what it serves. */
             model: string | null;
             /** @description The server's variables that set it up. */
             variables: components["schemas"]["EndpointVariables"];

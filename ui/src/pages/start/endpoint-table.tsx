@@ -116,10 +116,18 @@ function EndpointRow({ endpoint, isChosen, choose, children }: RowProps) {
         {has_key && <span class="muted small nowrap"> · key</span>}
       </td>
       <td title={default_base_url ?? undefined}>
-        {default_base_url ? <AgentText text={default_base_url} /> : <span class="muted">–</span>}
+        {default_base_url ? (
+          <AgentText text={default_base_url} />
+        ) : (
+          <span class="muted">{configured ? "as it is set up" : "–"}</span>
+        )}
       </td>
       <td title={model ? visible(model) : undefined}>
-        {model ? <AgentText text={model} /> : <span class="muted">–</span>}
+        {model ? (
+          <AgentText text={model} />
+        ) : (
+          <span class="muted">{configured ? "what it serves" : "–"}</span>
+        )}
       </td>
       <td class="mono variables" title={names.join(" ")}>
         {names.join(" ") || "–"}

@@ -80,7 +80,7 @@ export function EndpointFields(props: Props) {
             name="model"
             title="Model"
             list={listId}
-            placeholder={chosen?.model ?? "name"}
+            placeholder={chosen?.model ?? (chosen?.configured ? "what it serves" : "name")}
             hint={models.length > 0 ? `${models.length} are served there.` : undefined}
           />
           <datalist id={listId}>

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use rollcage_agents::Agent;
+use rollcage_endpoints::choice::EndpointRequest;
 
 use super::backend::Backend;
 use super::context::RequestContext;
@@ -36,7 +37,7 @@ pub(crate) struct EndpointView {
     pub(crate) kind: String,
     /// Whether a rollout can use it without more arguments.
     pub(crate) configured: bool,
-    /// The model that is asked when none is named.
+    /// The model that is asked when none is named; null where the endpoint is asked what it serves.
     pub(crate) model: Option<String>,
     /// The server's variables that set it up.
     pub(crate) variables: EndpointVariables,
@@ -85,13 +86,17 @@ pub(crate) fn endpoints(context: &RequestContext) -> Vec<EndpointView> {
                 .find_map(|name| context.catalogue.variable(name))
         };
         let model = value(&provider.model_variables).or_else(|| provider.model.clone());
-        let has_url = value(&provider.url_variables).is_some() || provider.base_url.is_some();
         let has_key = value(&provider.key_variables).is_some();
-        let is_configured =
-            has_url && (has_key || provider.placeholder_key.is_some()) && model.is_some();
+        // As a request that names nothing but the kind. A server of one's own needs no model: it is asked what it serves.
+        let request = EndpointRequest {
+            kind: Some(provider.name.clone()),
+            ..EndpointRequest::default()
+        };
+        let catalogue = &context.catalogue;
+        let chosen = request.resolve_among(&catalogue.providers, |name| catalogue.variable(name));
         EndpointView {
             kind: provider.name.clone(),
-            configured: is_configured,
+            configured: chosen.is_ok(),
             model,
             variables: EndpointVariables {
                 base_url: provider.url_variables.clone(),

@@ -206,6 +206,8 @@ async fn agents_and_endpoints_are_listed() {
     let client = Client::with(|catalogue| {
         catalogue.keys =
             Arc::new(|name| (name == "OPENAI_API_KEY").then(|| "sk-very-secret".to_owned()));
+        catalogue.variables =
+            Arc::new(|name| (name == "VLLM_URL").then(|| "http://gpu-1:8000".to_owned()));
     })
     .await;
     let agents = client.get("/v1/agents").await.json();
@@ -221,7 +223,16 @@ async fn agents_and_endpoints_are_listed() {
         found.unwrap().clone()
     };
     assert_eq!(of("openai")["has_key"], true);
-    assert_eq!(of("scripted")["configured"], true);
+    for (kind, is_configured) in [
+        ("scripted", true),
+        ("openai", true),
+        // Its address is enough: it is asked what it serves.
+        ("vllm", true),
+        ("anthropic", false),
+        ("openrouter", false),
+    ] {
+        assert_eq!(of(kind)["configured"], is_configured, "{kind}");
+    }
     assert!(
         !of("vllm")["variables"]["base_url"]
             .as_array()
