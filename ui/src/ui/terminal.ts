@@ -33,6 +33,25 @@ const ENDS: Record<number, string[]> = {
   29: ["strikethrough"],
 };
 
+/** The named colour of one of 256: sixteen are named, then there is a cube of 6 × 6 × 6, and greys. */
+function indexed(index: number): number {
+  if (index < 16) return index;
+  if (index >= 232) return nearest(Array<number>(3).fill(8 + 10 * (index - 232)));
+  const level = (step: number) => (step === 0 ? 0 : 55 + 40 * step);
+  const at = index - 16;
+  return nearest([level(Math.floor(at / 36)), level(Math.floor(at / 6) % 6), level(at % 6)]);
+}
+
+/** The named colour that is closest to red, green and blue: only those can be read in light and in dark. */
+function nearest([red = 0, green = 0, blue = 0]: number[]): number {
+  const [most, least] = [Math.max(red, green, blue), Math.min(red, green, blue)];
+  const isGrey = most - least < 40;
+  if (isGrey) return most < 64 ? 0 : most < 160 ? 8 : most < 224 ? 7 : 15;
+  const middle = (most + least) / 2;
+  const hue = Number(red > middle) + 2 * Number(green > middle) + 4 * Number(blue > middle);
+  return most > 215 ? hue + 8 : hue;
+}
+
 /** The colours and decorations that hold for what comes next. */
 class Style {
   private foreground = "";
@@ -52,12 +71,10 @@ class Style {
         this.one(code);
         continue;
       }
-      // One of 256 colours, of which the first sixteen are named, or one by its red, green and blue.
+      // One of 256 colours, or one by its red, green and blue.
       const isIndexed = codes[at + 1] === 5;
-      const index = isIndexed ? (codes[at + 2] ?? 0) : 16;
-      if (index < 16) this.one((index < 8 ? index + 30 : index + 82) + (code - 38));
-      else if (code === 38) this.foreground = "";
-      else this.background = "";
+      const index = isIndexed ? indexed(codes[at + 2] ?? 0) : nearest(codes.slice(at + 2, at + 5));
+      this.one((index < 8 ? index + 30 : index + 82) + (code - 38));
       at += isIndexed ? 2 : 4;
     }
     const all = [this.foreground, this.background, ...this.decorations];
