@@ -4,6 +4,7 @@ import { createServer, request } from "node:http";
 import { after, before, test } from "node:test";
 import { launch, open } from "./browser.mjs";
 import { newHome, Server } from "./server.mjs";
+import { endless } from "./tasks.mjs";
 
 const TOKEN = "a token/with+odd=characters";
 let browser;
@@ -39,29 +40,37 @@ test("signing in with the server's token", async () => {
   await page.reload();
   await page.getByRole("heading", { name: "Rollouts" }).waitFor();
   assert.deepEqual(page.faults, []);
-  // A page of another origin has the cookie sent along at most, and gets nothing.
-  const foreign = createServer((_, answer) => answer.end("<h1>foreign</h1>")).listen(
-    0,
-    "localhost",
-  );
+  // A page on another port of this machine has the cookie sent along, since ports are the same site, and gets nothing.
+  const withToken = async (path, body) => {
+    const headers = { authorization: `Bearer ${TOKEN}`, "content-type": "application/json" };
+    const init = body ? { method: "POST", body: JSON.stringify(body), headers } : { headers };
+    return (await fetch(`${server.url}${path}`, init)).json();
+  };
+  const { rollout_id: id } = await withToken("/v1/rollouts", endless);
+  let cookies;
+  const foreign = createServer((asked, answer) => {
+    cookies ??= asked.headers.cookie;
+    answer.end("<h1>foreign</h1>");
+  }).listen(0, "127.0.0.1");
   await new Promise((wake) => foreign.once("listening", wake));
   const other = await page.context().newPage();
-  await other.goto(`http://localhost:${foreign.address().port}/`);
-  const refused = await other.evaluate(async (url) => {
-    const headers = { "content-type": "text/plain" };
-    const init = { method: "POST", body: "{}", mode: "no-cors", credentials: "include", headers };
-    await fetch(`${url}/v1/rollouts`, init);
-    return fetch(`${url}/v1/rollouts`, { credentials: "include" }).then(
-      () => "read",
-      () => "refused",
-    );
-  }, server.url);
+  await other.goto(`http://127.0.0.1:${foreign.address().port}/`);
+  assert.match(cookies, /rollcage_token/);
+  const refused = await other.evaluate(
+    async ([cancel, list]) => {
+      await fetch(cancel, { method: "POST", mode: "no-cors", credentials: "include" });
+      const read = fetch(list, { credentials: "include" });
+      return read.then(
+        () => "read",
+        () => "refused",
+      );
+    },
+    [`${server.url}/v1/rollouts/${id}/cancel`, `${server.url}/v1/rollouts`],
+  );
   assert.equal(refused, "refused");
   foreign.close();
-  const listed = await fetch(`${server.url}/v1/rollouts`, {
-    headers: { authorization: `Bearer ${TOKEN}` },
-  });
-  assert.equal((await listed.json()).total, 0, "nothing was started");
+  assert.notEqual((await withToken(`/v1/rollouts/${id}`)).status, "ended");
+  await withToken(`/v1/rollouts/${id}/cancel`, {});
   await page.context().close();
 });
 
@@ -94,4 +103,47 @@ test("below a path prefix", async () => {
   await page.context().close();
   proxy.closeAllConnections();
   proxy.close();
+});
+
+test("in the frame of a site that the operator names, and of no other", async () => {
+  const sites = ["named", "foreign"].map((name) =>
+    createServer((_, answer) => {
+      answer.setHeader("content-type", "text/html");
+      answer.end(`<title>${name}</title><iframe width="1200" height="800"></iframe>`);
+    }).listen(0, "localhost"),
+  );
+  await Promise.all(sites.map((site) => new Promise((wake) => site.once("listening", wake))));
+  const [named, foreign] = sites.map((site) => `http://localhost:${site.address().port}`);
+  const framed = new Server(newHome(), {
+    args: ["--token-env", "E2E_TOKEN", "--frame-ancestor", named],
+    env: { E2E_TOKEN: TOKEN },
+  });
+  await framed.start();
+  const page = await open(browser, { expected: [/status of 401/, /frame-ancestors/] });
+  const show = async (site) => {
+    await page.goto(site);
+    await page.locator("iframe").evaluate((frame, url) => {
+      frame.src = url;
+    }, `${framed.url}/web/`);
+    return page.frameLocator("iframe");
+  };
+  const frame = await show(named);
+  await signIn(frame, TOKEN);
+  await frame.getByRole("heading", { name: "Rollouts" }).waitFor();
+  const [cookie] = await page.context().cookies(framed.url);
+  assert.equal(cookie.sameSite, "None");
+  assert.equal(cookie.httpOnly, true);
+  await page.reload();
+  const again = await show(named);
+  await again.getByRole("heading", { name: "Rollouts" }).waitFor();
+  // Elsewhere the browser shows nothing of it.
+  const refused = page.waitForEvent("console", {
+    predicate: (message) => /frame-ancestors/.test(message.text()),
+  });
+  await show(foreign);
+  await refused;
+  assert.deepEqual(page.faults, []);
+  await page.context().close();
+  sites.forEach((site) => site.close());
+  await framed.remove();
 });
