@@ -78,6 +78,8 @@ try {
     note("first paint", paint, GOALS.paint);
     note("list shown", await page.evaluate(() => performance.now()));
     firstLoad = [...sizes].filter(([name]) => name.includes("/web/"));
+    // What follows is of a page that has loaded.
+    await quiet(page);
     await page.locator("body").click({ position: { x: 2, y: 300 } });
     const react = async (name, act, isShown, argument) =>
       note(name, await interaction(page, act, isShown, argument), GOALS.interaction);

@@ -46,7 +46,7 @@ export function Search({ text }: { text: string }) {
         value={typed}
         placeholder="Search task, agent, model, label, error, id"
         aria-label="Search rollouts"
-        onInput={(event) => search(event.currentTarget.value, 180)}
+        onInput={(event) => search(event.currentTarget.value, 100)}
         onKeyDown={(event) => {
           if (event.key === "Escape") {
             if (typed) search("", 0);
