@@ -74,6 +74,35 @@ test("a key is never kept", async () => {
   await close(page);
 });
 
+test("a key that is typed is sent to its endpoint only, and only when somebody asks for that", async () => {
+  const page = await open(browser);
+  const asked = [];
+  // The endpoints are none that this machine reaches: what the page asks of the server is what counts.
+  await page.route("**/v1/endpoints/*/check", (route) => {
+    const { pathname } = new URL(route.request().url());
+    const kind = pathname.split("/").at(-2);
+    asked.push([kind, route.request().postDataJSON().api_key ?? null]);
+    return route.fulfill({
+      json: { kind, reachable: true, models: ["m"], error: null, seconds: 0.1 },
+    });
+  });
+  await page.goto(`${server.url}/web/#/start`);
+  await page.getByRole("radio", { name: "anthropic" }).check();
+  await page.getByLabel("API key").fill("sk-very-secret");
+  await page.getByRole("button", { name: "Check anthropic" }).click();
+  await page.getByRole("button", { name: "Check anthropic again" }).waitFor();
+  await page.getByRole("radio", { name: "openrouter" }).check();
+  assert.equal(await page.getByLabel("API key").inputValue(), "");
+  // Asked with a typed URL, after the pause, and without the key.
+  await page.getByLabel("Base URL").fill("https://openrouter.example/v1");
+  await page.getByRole("button", { name: "Check openrouter again" }).waitFor();
+  assert.deepEqual(
+    asked.filter(([, key]) => key !== null),
+    [["anthropic", "sk-very-secret"]],
+  );
+  await close(page);
+});
+
 test("rollouts are chosen, opened and deleted by keyboard", async () => {
   const task = { task_id: "many", endpoint: "scripted", agent: "nop", instruction: "Do nothing." };
   const body = { ...task, solution: ["true"], verify: ["true"], n: 3 };
