@@ -19,6 +19,14 @@ export const missed = {
   solution: [{ run: "ls" }, { say: "I could not do it." }],
 };
 
+/** Runs to its end by itself, long enough to be cancelled before. */
+export const unhurried = {
+  ...hello,
+  task_id: "unhurried",
+  agent: "oracle",
+  setup: ["sleep 5"],
+};
+
 /** Runs until somebody cancels it. */
 export const endless = {
   ...hello,

@@ -76,8 +76,8 @@ pub(crate) async fn keep_start(sandbox: &dyn Sandbox, plan: &Plan, record: &Path
     }
 }
 
-/// What the work directory holds where only the task's own texts were put there, nothing of the host and nothing ran. Trainers start such
-/// tasks by the thousand, and asking the sandbox takes as long as starting it.
+/// What the work directory holds where only the task's own texts were put there, nothing of the host was mounted and nothing
+/// ran. Trainers start such tasks by the thousand, and asking the sandbox takes as long as starting it.
 fn texts_of_task(plan: &Plan) -> Option<StartFiles> {
     let task = &plan.task;
     let is_run = !task.setup.is_empty() || !task.services.is_empty();
