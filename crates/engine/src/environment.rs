@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use rollcage_agents::base_environment;
 use rollcage_model::task::Task;
-use rollcage_sandbox::guest::{ALIASES, HOME, PYTHON_BASE, SETUP};
+use rollcage_sandbox::guest::{ALIASES, HOME, PYTHON_BASE, SETUP, VERIFY_HOME};
 
 type Variables = BTreeMap<String, String>;
 
@@ -61,10 +61,12 @@ pub(crate) fn of_agent(extra: &Variables) -> Variables {
 /// For verify commands: nothing of the agent's is found before anything else, and none of its code runs by itself.
 pub(crate) fn of_verify(extra: &Variables) -> Variables {
     let path = format!("{SETUP}/bin:{SYSTEM}:{ALIASES}:{HOME}/.local/bin");
-    join(
-        [("PATH", path), ("PYTHONUSERBASE", PYTHON_BASE.to_owned())],
-        extra,
-    )
+    let fixed = [
+        ("PATH", path),
+        ("HOME", VERIFY_HOME.to_owned()),
+        ("PYTHONUSERBASE", PYTHON_BASE.to_owned()),
+    ];
+    join(fixed, extra)
 }
 
 fn join<const N: usize>(fixed: [(&str, String); N], extra: &Variables) -> Variables {

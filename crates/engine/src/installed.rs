@@ -15,9 +15,12 @@ use crate::shell::run_command_as;
 /// More libraries of several Pythons than anybody installs.
 const ENTRIES_MAX: usize = 1000;
 
-/// Makes what was installed read-only, and known to the agent's Python.
-pub(crate) async fn settle(sandbox: &dyn Sandbox, had_setup: bool) -> Result<(), Ending> {
-    if had_setup {
+/// Makes what was installed read-only, and known to the agent's Python. Keeps what verify commands are to find as it is now.
+pub(crate) async fn settle(sandbox: &dyn Sandbox, task: &Task) -> Result<(), Ending> {
+    if task.has_verifier() {
+        sandbox.keep_home().await.map_err(Ending::from_setup)?;
+    }
+    if !task.setup.is_empty() {
         for python in pythons(sandbox).await {
             let packages = |base: &str| format!("{base}/lib/{python}/site-packages");
             // Packages that are installed in place have `.pth` files of their own, which are read this way.

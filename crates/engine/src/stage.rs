@@ -91,7 +91,7 @@ impl Stage<'_> {
             result.findings.extend(undeclared);
         }
         self.network.shut();
-        installed::settle(self.sandbox, !task.setup.is_empty()).await?;
+        installed::settle(self.sandbox, task).await?;
         let missing = locale::check(self.sandbox, task).await?;
         result.findings.extend(missing);
         self.start_services(services).await?;

@@ -5,14 +5,15 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use rollcage_model::finding::{Code, Finding};
 use rollcage_model::record::{CommandResult, RolloutResult};
-use rollcage_model::task::{TEST_SCRIPT, Task};
-use rollcage_sandbox::guest::{HOME, VERIFIER_LOGS, WORKDIR};
+use rollcage_model::task::TEST_SCRIPT;
+use rollcage_sandbox::guest::{HOME, WORKDIR};
 use rollcage_sandbox::{Command, Error, OutputLimit, Sandbox, run};
 
 use crate::layout;
@@ -23,6 +24,11 @@ use crate::shell::run_command;
 use rollcage_model::text::chain;
 use rollcage_model::text::tail;
 
+mod home;
+mod reward;
+
+use reward::{Grade, Remark, Reward};
+
 /// Where verify commands run when the work directory cannot be entered. It always exists, and the agent cannot change
 /// it.
 const ELSEWHERE: &str = "/";
@@ -30,24 +36,15 @@ const ELSEWHERE: &str = "/";
 const STARVED_LIMIT: Duration = Duration::from_secs(3);
 const STARVED_PAUSE: Duration = Duration::from_millis(20);
 
-/// The outcome of grading.
-#[derive(Debug)]
-pub(crate) struct Grade {
-    /// `None` when the verifier itself failed.
-    reward: Option<f64>,
-    /// What is wrong with the verifier.
-    problem: Option<String>,
-}
-
 /// A progress report about one setup or verify command.
 pub(crate) enum CommandProgress<'a> {
     Started(&'a str),
     Ended(&'a CommandResult),
 }
 
-/// Runs every verify command, whatever its exit code, and reads the reward. Returns what is wrong with the verifier
-/// itself, if anything. Everything that one command started is dead before the next one runs, and before the reward is
-/// read.
+/// Runs every verify command, whatever its exit code, and finds the reward. Returns what is wrong with the verifier itself,
+/// if anything. Everything that one command started is dead before the next one runs, and before what it left of a reward
+/// is taken; and each finds HOME and tests as no other command left them.
 pub(crate) async fn verify(
     sandbox: &dyn Sandbox,
     plan: &Plan,
@@ -62,23 +59,30 @@ pub(crate) async fn verify(
         sandbox,
         env,
         limit: Duration::from_secs_f64(task.command_timeout_s),
+        named: home::named(plan),
         findings: Vec::new(),
     };
-    if let Some(problem) = verifier.place_tests(plan).await? {
-        return Ok(Some(problem));
-    }
     let script = task.test_script().map(|_| TEST_SCRIPT);
-    let commands = task.verify.iter().map(String::as_str).chain(script);
-    let of = task.verify.len() + usize::from(script.is_some());
-    for (index, command) in commands.enumerate() {
+    let commands: Vec<&str> = task
+        .verify
+        .iter()
+        .map(String::as_str)
+        .chain(script)
+        .collect();
+    let mut reward = Reward::new(plan, &commands);
+    for (index, command) in commands.iter().enumerate() {
+        let unplaced = verifier.make_ready(plan, index).await?;
+        if let Some(problem) = unplaced.filter(|_| index == 0) {
+            return Ok(Some(problem));
+        }
+        reward.before(sandbox, index).await?;
         verifier.start(services, index).await?;
-        report(index, of, CommandProgress::Started(command));
+        report(index, commands.len(), CommandProgress::Started(command));
         let outcome = verifier.run(command).await?;
-        report(index, of, CommandProgress::Ended(&outcome));
+        report(index, commands.len(), CommandProgress::Ended(&outcome));
         if let Some(text) = not_runnable(index, &outcome) {
             verifier.find(Code::VerifyNotRunnable, text);
         }
-        result.verify_results.push(outcome);
         for finding in services.ended(&format!("verify command {} ran", index + 1)) {
             verifier.find(finding.code, finding.text);
         }
@@ -93,12 +97,15 @@ pub(crate) async fn verify(
             );
             verifier.find(Code::VerifyLeftProcesses, text);
         }
+        reward.after(sandbox, index, &outcome).await?;
+        result.verify_results.push(outcome);
     }
-    let grade = verifier.grade(task, &result.verify_results).await?;
+    let Grade { reward, remark } = reward.grade(sandbox, &result.verify_results).await?;
+    let problem = remark.and_then(|remark| verifier.note(plan, remark));
     result.findings.append(&mut verifier.findings);
-    result.reward = grade.reward;
-    result.graded = grade.reward.is_some();
-    Ok(grade.problem)
+    result.graded = problem.is_none();
+    result.reward = problem.is_none().then_some(reward);
+    Ok(problem)
 }
 
 /// Describes a command that the shell could not find or execute: more often the task's mistake than the agent's.
@@ -123,6 +130,8 @@ struct Verifier<'a> {
     sandbox: &'a dyn Sandbox,
     env: BTreeMap<String, String>,
     limit: Duration,
+    /// What the author names of the agent's home.
+    named: Vec<PathBuf>,
     findings: Vec<Finding>,
 }
 
@@ -134,8 +143,37 @@ impl Verifier<'_> {
         }
     }
 
-    /// Writes the task's tests into their directory, which was empty and sealed until now. Returns what is wrong with
-    /// them, if anything.
+    /// Notes what there is to say about a reward. Returns it where it is the verifier's own fault: no policy ran that
+    /// could have spoiled the reward.
+    fn note(&mut self, plan: &Plan, remark: Remark) -> Option<String> {
+        let is_spoiled = remark.is_spoiled();
+        if is_spoiled && plan.agent.dialect().is_none() {
+            return Some(remark.text);
+        }
+        let consequence = if is_spoiled { ": the reward is 0" } else { "" };
+        self.find(remark.code, format!("{}{consequence}", remark.text));
+        None
+    }
+
+    /// Gives a command a home and tests of its own. Returns why there are no tests, if so.
+    async fn make_ready(&mut self, plan: &Plan, index: usize) -> Result<Option<String>, Error> {
+        let sandbox = self.sandbox;
+        if index > 0 {
+            sandbox.renew().await?;
+        }
+        match unstarved(|| sandbox.lay_home(self.named.clone())).await {
+            Ok(()) => {}
+            Err(error @ Error::Gone { .. }) => return Err(error),
+            // By something that the agent left: the command decides what that is worth.
+            Err(error) => {
+                let text = format!("HOME of verify commands is incomplete: {}", chain(&error));
+                self.find(Code::VerifierStarved, text);
+            }
+        }
+        self.place_tests(plan).await
+    }
+
+    /// Writes the task's tests into their directory, which is empty. Returns what is wrong with them, if anything.
     async fn place_tests(&mut self, plan: &Plan) -> Result<Option<String>, Error> {
         let files = match layout::tests(plan) {
             Ok(files) => files,
@@ -236,40 +274,6 @@ impl Verifier<'_> {
         // A failure shows in the operation that is retried next.
         let _ = run(self.sandbox, command, self.limit, OutputLimit::default()).await;
     }
-
-    /// The reward: the number that a verify command wrote, otherwise the share of commands that passed. A test script
-    /// must write a number, because its exit code is not a grade.
-    async fn grade(&mut self, task: &Task, results: &[CommandResult]) -> Result<Grade, Error> {
-        let path = format!("{VERIFIER_LOGS}/reward.txt");
-        let sandbox = self.sandbox;
-        let content = match unstarved(|| sandbox.read_file(&path, 4096)).await {
-            Ok(content) => content,
-            Err(Error::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                return Ok(match task.test_script() {
-                    None => share_passed(results),
-                    Some(_) => Grade {
-                        reward: None,
-                        problem: Some(format!("test_script wrote no reward to {path}")),
-                    },
-                });
-            }
-            // The memory is used up by files of the agent, so the agent gets the reward for that.
-            Err(error) if is_starved(&error) => {
-                let text = format!("the reward could not be read, and is 0: {}", chain(&error));
-                self.find(Code::VerifierStarved, text);
-                return Ok(Grade {
-                    reward: Some(0.0),
-                    problem: None,
-                });
-            }
-            // Not a readable number; reported as the verifier's error below.
-            Err(Error::TooLarge { .. } | Error::NotRegular { .. } | Error::File { .. }) => {
-                Vec::new()
-            }
-            Err(error) => return Err(error),
-        };
-        Ok(parse_reward(&String::from_utf8_lossy(&content)))
-    }
 }
 
 /// Retries for a while what the kernel had no memory or process slot for.
@@ -300,48 +304,5 @@ fn is_starved(error: &Error) -> bool {
             source.kind() == OutOfMemory || source.raw_os_error().is_none()
         }
         _ => false,
-    }
-}
-
-fn share_passed(results: &[CommandResult]) -> Grade {
-    let passed = results.iter().filter(|result| result.exit_code == 0);
-    Grade {
-        reward: Some(passed.count() as f64 / results.len() as f64),
-        problem: None,
-    }
-}
-
-/// A reward file that is there but holds no finite number is the verifier's error, never a zero.
-fn parse_reward(text: &str) -> Grade {
-    match text.trim().parse::<f64>() {
-        Ok(reward) if reward.is_finite() => Grade {
-            reward: Some(reward),
-            problem: None,
-        },
-        _ => {
-            let shown: String = text.trim().chars().take(40).collect();
-            let problem =
-                format!("{VERIFIER_LOGS}/reward.txt must hold one finite number, not `{shown}`");
-            Grade {
-                reward: None,
-                problem: Some(problem),
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_finite_number_is_a_reward() {
-        assert_eq!(parse_reward(" 0.25\n").reward, Some(0.25));
-        assert_eq!(parse_reward("-1").reward, Some(-1.0));
-        for text in ["", "\n", "nan", "inf", "-inf", "passed", "1.0 2.0"] {
-            let grade = parse_reward(text);
-            assert_eq!(grade.reward, None, "{text}");
-            assert!(grade.problem.is_some(), "{text}");
-        }
     }
 }

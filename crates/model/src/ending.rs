@@ -290,7 +290,9 @@ impl Cause {
             ContextOverflow => "the conversation no longer fits the context, after an answer",
             TaskDoesNotFit => "the context is too small for the agent's first prompt",
             SetupFailed => "a file or setup command of the task failed",
-            VerifierFailed => "the verifier wrote something that is no reward",
+            VerifierFailed => {
+                "the tests could not be placed, or without a policy there was no reward"
+            }
             SandboxFailed => "the sandbox did not start, or broke",
             EngineFailed => "Rollcage itself failed, or was killed",
             Cancelled => "somebody ended the rollout",

@@ -135,6 +135,15 @@ pub enum Code {
     UnknownTools,
     /// A verify command could not be run at all (exit 126 or 127).
     VerifyNotRunnable,
+    /// The file with the reward was no plain, writable file of one name, so the reward is 0: code under test may have
+    /// put it there to keep the verifier from writing its own.
+    RewardTampered,
+    /// A verify command wrote a reward that the task does not ask for, and that does not count.
+    RewardNotAskedFor,
+    /// A verifier that must write the reward wrote none, or nothing that is a number: the reward is 0.
+    RewardUnreadable,
+    /// The reward lies outside its range.
+    RewardOutOfRange,
     /// The endpoint's context is smaller than the agent's first prompt.
     ContextTooSmall,
     /// Processes survived setup without being declared as services; they were ended with the agent.

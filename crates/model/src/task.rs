@@ -13,11 +13,13 @@ mod agent;
 mod limits;
 pub mod mcp;
 mod place;
+pub mod reward;
 mod service;
 
 pub use agent::{AgentLimits, AgentOptions, OptionValue, merge};
 pub use limits::SandboxLimits;
 use mcp::{McpError, McpServers};
+pub use reward::RewardSource;
 pub use service::{READY_TIMEOUT_S, Service};
 
 pub const WORKDIR: &str = "/home/user/workdir";
@@ -78,6 +80,13 @@ pub struct Task {
     /// `/home/user/logs/verifier/reward.txt`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_script: Option<String>,
+    /// Where the reward comes from. When it is not given: from the file if the task has a `test_script` or names
+    /// `reward.txt` in a command or file, else from exit codes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reward: Option<RewardSource>,
+    /// The least and the greatest reward; what a verifier writes beyond them counts as 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reward_range: Option<[f64; 2]>,
     /// Files to keep with the record when the verify commands have run, of any bytes: patterns of paths below the work
     /// directory, such as `out/**` and `*.bin`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -235,6 +244,8 @@ impl Default for Task {
             verify_services: Vec::new(),
             verify: Vec::new(),
             test_script: None,
+            reward: None,
+            reward_range: None,
             artifacts: Vec::new(),
             patch: false,
             solution: Vec::new(),
@@ -298,6 +309,10 @@ pub enum TaskError {
         key: &'static str,
         wanted: &'static str,
     },
+    #[error(
+        "`reward_range` must be two finite numbers, the least reward and the greatest, such as 0,1"
+    )]
+    RewardRange,
     #[error("`artifacts`: {0}")]
     Artifacts(#[from] NotAGlob),
     #[error("`artifacts` are at most {ARTIFACTS_MAX} patterns")]
@@ -377,6 +392,7 @@ impl Task {
             }
         }
         self.artifact_globs()?;
+        reward::check_range(self.reward_range)?;
         check_env(&self.env)?;
         place::check_timezone(self.timezone.as_deref())?;
         place::check_locale(self.locale.as_deref())?;

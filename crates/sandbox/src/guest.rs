@@ -24,6 +24,13 @@ pub const SETUP: &str = "/opt/setup";
 /// `PYTHONUSERBASE` for commands that are to import what setup installed first, and what the agent installed last. Of the
 /// agent's packages no `.pth` file is run, since those hold code.
 pub const PYTHON_BASE: &str = "/opt/rollcage/python";
+/// What only verify commands use.
+pub const VERIFY: &str = "/opt/rollcage/verify";
+/// HOME of verify commands: a directory of its own, made anew for each of them, so that nothing that the agent or an
+/// earlier command left there has a say.
+pub const VERIFY_HOME: &str = "/opt/rollcage/verify/home";
+/// The entries of [`HOME`] whose names begin with a dot, as they were when setup ended. Read-only for the agent.
+pub const KEPT_HOME: &str = "/opt/setup/.home";
 /// Links for programs that tasks expect under a name which the host does not have.
 pub const ALIASES: &str = "/opt/rollcage/bin";
 /// Where an agent's bundle is shown.

@@ -6,7 +6,7 @@
 //! Read these two traits first, then [`Spec`] and [`guest`] (what every sandbox looks like inside), then the page of
 //! [`local`], which tells which of its files runs in which process. This is the only crate with `unsafe` code.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 
@@ -55,6 +55,17 @@ pub enum EntryKind {
     Directory,
     Symlink,
     Other,
+}
+
+/// What stands at a path, without following links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct FileStatus {
+    pub kind: EntryKind,
+    /// The permission bits.
+    pub mode: u32,
+    /// How many names the file has.
+    pub links: u64,
+    pub bytes: u64,
 }
 
 /// Resources that a sandbox used. Fields are `None` if the kernel does not report them.
@@ -106,6 +117,11 @@ pub trait Sandbox: Send + Sync {
     async fn unpack(&self, archive: Vec<u8>, target: &str) -> Result<(), Error>;
     /// Reads a regular file as `user`; `Error::TooLarge` above `bytes_max`.
     async fn read_file(&self, path: &str, bytes_max: u64) -> Result<Vec<u8>, Error>;
+    /// What stands at a path, as `user` sees it; `None` where there is nothing. No link is followed at its end.
+    async fn stat(&self, path: &str) -> Result<Option<FileStatus>, Error>;
+    /// Removes whatever stands at a path as `user`, a directory with its content; nothing there is fine. No link is
+    /// followed at its end.
+    async fn remove(&self, path: &str) -> Result<(), Error>;
     /// Reads files and links below `directory` as `user`, one after the other, however large they are. No link is
     /// followed; a path is relative, and one that leads out is nothing.
     async fn read_files(&self, directory: &str, paths: Vec<String>) -> Result<FileStream, Error>;
@@ -120,9 +136,18 @@ pub trait Sandbox: Send + Sync {
     /// Kills every process in the sandbox, whatever its session or group; all are reaped on return. Returns how many
     /// were alive.
     async fn kill_all(&self) -> Result<u64, Error>;
-    /// Mounts fresh, empty, writable directories at [`guest::VERIFIER_LOGS`] and [`guest::TESTS`]. Call it after
-    /// [`Sandbox::kill_all`].
+    /// Mounts fresh, empty, writable directories at [`guest::VERIFIER_LOGS`], [`guest::TESTS`] and
+    /// [`guest::VERIFY_HOME`]. Call it after [`Sandbox::kill_all`].
     async fn unseal(&self) -> Result<(), Error>;
+    /// Mounts fresh, empty, writable directories at [`guest::TESTS`] and [`guest::VERIFY_HOME`] in place of those that
+    /// are there, for one more verify command. Call it after [`Sandbox::unseal`], with nothing running.
+    async fn renew(&self) -> Result<(), Error>;
+    /// Copies the entries of [`guest::HOME`] whose names begin with a dot to [`guest::KEPT_HOME`], as `user`. Call it
+    /// before [`Sandbox::seal_setup`].
+    async fn keep_home(&self) -> Result<(), Error>;
+    /// Fills [`guest::VERIFY_HOME`]: links to the entries of [`guest::HOME`] without a dot, and to those that `named`
+    /// lists; of the others what [`Sandbox::keep_home`] kept. Whatever the agent did to its home, something is there.
+    async fn lay_home(&self, named: Vec<PathBuf>) -> Result<(), Error>;
     /// Makes [`guest::SETUP`] read-only for good. Fails while a process has a file open there for writing.
     async fn seal_setup(&self) -> Result<(), Error>;
     /// Keeps the files as they are, where [`Capabilities::snapshot`] says so. Best with nothing running.

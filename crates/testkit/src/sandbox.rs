@@ -5,14 +5,14 @@
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use rollcage_sandbox::doctor::{Check, Status};
 use rollcage_sandbox::{
-    BoxedStream, Capabilities, Command, DirectoryEntry, Entrance, Error, FileStream, Gates,
-    Isolation, Listener, NetworkPolicy, Process, Sandbox, Sandboxes, Snapshot, Spec, Usage,
+    BoxedStream, Capabilities, Command, DirectoryEntry, Entrance, Error, FileStatus, FileStream,
+    Gates, Isolation, Listener, NetworkPolicy, Process, Sandbox, Sandboxes, Snapshot, Spec, Usage,
 };
 use tokio::sync::mpsc;
 
@@ -325,6 +325,17 @@ impl Sandbox for FakeSandbox {
         self.machine.files().read(path, bytes_max)
     }
 
+    async fn stat(&self, path: &str) -> Result<Option<FileStatus>, Error> {
+        self.record(Operation::Stat, path).await?;
+        Ok(self.machine.files().stat(path))
+    }
+
+    async fn remove(&self, path: &str) -> Result<(), Error> {
+        self.record(Operation::Remove, path).await?;
+        self.machine.files().remove(path);
+        Ok(())
+    }
+
     async fn list(
         &self,
         path: &str,
@@ -344,6 +355,25 @@ impl Sandbox for FakeSandbox {
         self.record(Operation::Unseal, "").await?;
         self.machine.files().unseal();
         Ok(())
+    }
+
+    async fn renew(&self) -> Result<(), Error> {
+        self.record(Operation::Renew, "").await?;
+        self.machine.files().renew();
+        Ok(())
+    }
+
+    /// There are no settings in a home that is only a map.
+    async fn keep_home(&self) -> Result<(), Error> {
+        self.record(Operation::KeepHome, "").await
+    }
+
+    async fn lay_home(&self, named: Vec<PathBuf>) -> Result<(), Error> {
+        let named: Vec<_> = named
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
+        self.record(Operation::LayHome, &named.join(" ")).await
     }
 
     async fn seal_setup(&self) -> Result<(), Error> {

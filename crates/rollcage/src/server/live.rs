@@ -42,6 +42,8 @@ const NOT_OF_LIVE: &[&str] = &[
     "test_script",
     "artifacts",
     "patch",
+    "reward",
+    "reward_range",
     "agent_timeout_s",
     "driver",
     "n",

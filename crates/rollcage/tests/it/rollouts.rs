@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::support::{ASK, Home, run_one, task, traced};
 use rollcage_model::ending::Ended;
+use rollcage_model::finding::Code;
 use rollcage_model::task::Task;
 use tokio_util::sync::CancellationToken;
 
@@ -165,10 +166,19 @@ async fn a_verifier_may_write_the_reward_itself() {
 }
 
 #[tokio::test]
-async fn a_reward_that_is_no_number_is_the_verifiers_error() {
+async fn a_reward_that_is_no_number_is_0_and_without_a_policy_the_verifiers_error() {
+    let home = Home::new();
     for written in ["", "nan", "passed"] {
-        let home = Home::new();
         let verify = format!("printf '{written}' > /home/user/logs/verifier/reward.txt");
+        let result = home.run(task(&[&verify]), &format!("{ASK}; true")).await;
+        assert_eq!(
+            (result.ended, result.reward, result.reward_valid),
+            (Ended::Completed, Some(0.0), true),
+            "{written}"
+        );
+        let codes: Vec<_> = result.findings.iter().map(|finding| finding.code).collect();
+        assert!(codes.contains(&Code::RewardUnreadable), "{codes:?}");
+        // A script that asks no model cannot have spoiled it.
         let result = home.run(task(&[&verify]), "true").await;
         assert_eq!(
             (result.ended, result.reward, result.graded),

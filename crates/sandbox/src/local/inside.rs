@@ -2,6 +2,7 @@
 
 mod builtin;
 mod copy;
+mod home;
 pub(crate) mod init;
 mod layout;
 mod many;
@@ -9,6 +10,7 @@ pub(crate) mod net;
 pub(crate) mod payload;
 mod programs;
 mod pseudo;
+mod remove;
 mod restore;
 mod rootfs;
 pub(crate) mod seccomp;

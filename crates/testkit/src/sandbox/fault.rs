@@ -16,9 +16,14 @@ pub enum Operation {
     Unpack,
     Read,
     ReadFiles,
+    Stat,
+    Remove,
     List,
     KillAll,
     Unseal,
+    Renew,
+    KeepHome,
+    LayHome,
     SealSetup,
     Connect,
     Snapshot,
@@ -38,9 +43,14 @@ impl Operation {
             Operation::Unpack => "unpack",
             Operation::Read => "read",
             Operation::ReadFiles => "read_files",
+            Operation::Stat => "stat",
+            Operation::Remove => "remove",
             Operation::List => "list",
             Operation::KillAll => "kill_all",
             Operation::Unseal => "unseal",
+            Operation::Renew => "renew",
+            Operation::KeepHome => "keep_home",
+            Operation::LayHome => "lay_home",
             Operation::SealSetup => "seal_setup",
             Operation::Connect => "connect",
             Operation::Snapshot => "snapshot",
@@ -128,6 +138,10 @@ fn failure(operation: Operation) -> Error {
         | Operation::Unpack
         | Operation::Read
         | Operation::ReadFiles
+        | Operation::Stat
+        | Operation::Remove
+        | Operation::KeepHome
+        | Operation::LayHome
         | Operation::List => Error::File {
             operation: name,
             path: "a path".to_owned(),
@@ -139,6 +153,7 @@ fn failure(operation: Operation) -> Error {
         },
         Operation::KillAll
         | Operation::Unseal
+        | Operation::Renew
         | Operation::SealSetup
         | Operation::Snapshot
         | Operation::SaveSnapshot

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read};
 use rollcage_sandbox::guest::{
     AGENT_LOGS, HOME, LOGS, SETUP, TASK_DIR, TESTS, VERIFIER_LOGS, WORKDIR,
 };
-use rollcage_sandbox::{DirectoryEntry, EntryKind, Error, StreamedHead, StreamedKind};
+use rollcage_sandbox::{DirectoryEntry, EntryKind, Error, FileStatus, StreamedHead, StreamedKind};
 
 const SEALED: [&str; 2] = [VERIFIER_LOGS, TESTS];
 
@@ -144,6 +144,26 @@ impl Files {
         }
     }
 
+    pub(super) fn stat(&self, path: &str) -> Option<FileStatus> {
+        let path = absolute(path);
+        let content = self.content.get(&path);
+        if content.is_none() && !self.is_directory(&path) {
+            return None;
+        }
+        let (kind, mode) = match content.map(|_| self.kind(&path)) {
+            None => (EntryKind::Directory, 0o755),
+            Some(StreamedKind::Link) => (EntryKind::Symlink, 0o777),
+            Some(StreamedKind::Program) => (EntryKind::File, 0o755),
+            Some(_) => (EntryKind::File, 0o644),
+        };
+        Some(FileStatus {
+            kind,
+            mode,
+            links: 1,
+            bytes: content.map_or(0, |content| content.len() as u64),
+        })
+    }
+
     /// Removes a file or a tree, if there is one.
     pub(super) fn remove(&mut self, path: &str) {
         let path = absolute(path);
@@ -199,6 +219,11 @@ impl Files {
             self.content.retain(|file, _| !is_below(file, sealed));
         }
         self.is_unsealed = true;
+    }
+
+    /// Empties the tests.
+    pub(super) fn renew(&mut self) {
+        self.content.retain(|file, _| !is_below(file, TESTS));
     }
 
     pub(super) fn seal_setup(&mut self) {

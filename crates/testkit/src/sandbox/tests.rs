@@ -245,9 +245,14 @@ async fn ask(sandboxes: &FakeSandboxes, sandbox: &dyn Sandbox, what: Operation) 
         Operation::Unpack => sandbox.unpack(Vec::new(), "/").await.err(),
         Operation::Read => sandbox.read_file("a", 1).await.err(),
         Operation::ReadFiles => sandbox.read_files("", Vec::new()).await.err(),
+        Operation::Stat => sandbox.stat("a").await.err(),
+        Operation::Remove => sandbox.remove("a").await.err(),
         Operation::List => sandbox.list(WORKDIR, 1, 1).await.err(),
         Operation::KillAll => sandbox.kill_all().await.err(),
         Operation::Unseal => sandbox.unseal().await.err(),
+        Operation::Renew => sandbox.renew().await.err(),
+        Operation::KeepHome => sandbox.keep_home().await.err(),
+        Operation::LayHome => sandbox.lay_home(Vec::new()).await.err(),
         Operation::SealSetup => sandbox.seal_setup().await.err(),
         Operation::Connect => sandbox.connect(8080).await.err(),
         Operation::Snapshot => sandbox.snapshot().await.err(),
@@ -266,16 +271,21 @@ async fn ask(sandboxes: &FakeSandboxes, sandbox: &dyn Sandbox, what: Operation) 
     }
 }
 
-const ALL: [Operation; 17] = [
+const ALL: [Operation; 22] = [
     Operation::Start,
     Operation::Spawn,
     Operation::Write,
     Operation::Unpack,
     Operation::Read,
     Operation::ReadFiles,
+    Operation::Stat,
+    Operation::Remove,
     Operation::List,
     Operation::KillAll,
     Operation::Unseal,
+    Operation::Renew,
+    Operation::KeepHome,
+    Operation::LayHome,
     Operation::SealSetup,
     Operation::Connect,
     Operation::Snapshot,

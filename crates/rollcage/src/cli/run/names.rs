@@ -29,6 +29,8 @@ const OF_THE_TASK: &[&str] = &[
     "setup_user",
     "verify",
     "test_script",
+    "reward",
+    "reward_range",
     "artifacts",
     "patch",
     "solution",
@@ -148,6 +150,8 @@ fn a_task_file_takes_the_same_names() {
         "setup_user" => json!("root"),
         "driver" => json!("serve"),
         "patch" => json!(true),
+        "reward" => json!("file"),
+        "reward_range" => json!([0, 1]),
         _ => json!({}),
     };
     for name in OF_THE_TASK {
@@ -169,6 +173,8 @@ fn a_task_file_takes_the_same_names() {
         verify_services: vec![Service::new("x")],
         artifacts: vec!["x".to_owned()],
         patch: true,
+        reward: Some(rollcage_model::task::RewardSource::File),
+        reward_range: Some([0.0, 1.0]),
         driver: Some(rollcage_model::task::AgentDriver::Serve),
         network: serde_json::from_value(json!({"agent": "open"})).unwrap(),
         setup_user: rollcage_model::task::SetupUser::Root,
@@ -249,6 +255,10 @@ fn options_mean_the_same_everywhere() {
         "serve again",
         "--test-script",
         "c",
+        "--reward",
+        "file",
+        "--reward-range",
+        "-1,1",
         "--files",
         "/tmp/x=X",
         "--agent-timeout-s",
@@ -287,6 +297,7 @@ fn options_mean_the_same_everywhere() {
     assert_eq!(made.settings.tokens_max, None);
     let asked = json!({
         "instruction": "go", "task_id": "t", "setup": ["a"], "setup_shell": "b", "test_script": "c",
+        "reward": "file", "reward_range": [-1, 1],
         "services": ["serve"], "verify_services": [{"run": "serve again"}],
         "upload_files": {"/tmp/x": "X"}, "agent_timeout_s": 5, "command_timeout_s": 7,
         "limits": {"memory_mb": 64, "cpus": 0.5, "shm_mb": 8},
@@ -296,7 +307,7 @@ fn options_mean_the_same_everywhere() {
         "labels": {"step": "12"}, "endpoint": "vllm",
         "base_url": "http://127.0.0.1:9", "model": "m",
     });
-    let file = "task_id = 't'\ninstruction = 'go'\nsetup = ['a']\nsetup_shell = 'b'\ntest_script = 'c'\n\
+    let file = "task_id = 't'\ninstruction = 'go'\nsetup = ['a']\nsetup_shell = 'b'\ntest_script = 'c'\nreward = 'file'\nreward_range = [-1, 1]\n\
         timezone = 'Europe/Berlin'\nlocale = 'de_DE.UTF-8'\nservices = ['serve']\nverify_services = [{run = 'serve again'}]\n\
         agent_timeout_s = 5\ncommand_timeout_s = 7\nmode = 'black_box'\n\
         upload_files = {'/tmp/x' = 'X'}\nlimits = {memory_mb = 64, cpus = 0.5, shm_mb = 8}\n\

@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 
 use rollcage_model::network::{HostEntry, Network, NotAHost, NotAPhase, Phase, Policy};
 use rollcage_model::script::Step;
-use rollcage_model::task::{AgentDriver, Mode, Service, SetupUser, Task};
+use rollcage_model::task::reward::parse_range;
+use rollcage_model::task::{AgentDriver, Mode, RewardSource, Service, SetupUser, Task, TaskError};
 
 use super::options::{text_or_file, variable};
 use crate::UsageError;
@@ -69,6 +70,16 @@ pub(super) struct TaskOverrides {
     /// Keep what the agent changed in the work directory, as a patch with the record: workdir.patch
     #[arg(long)]
     patch: bool,
+
+    /// Where the reward comes from: `file` is the number in /home/user/logs/verifier/reward.txt, `exit_codes` the share of
+    /// verify commands that exit with 0. Without it the file counts for a test script, and where the task's commands or
+    /// files name reward.txt
+    #[arg(long, value_name = "file|exit_codes", value_parser = reward)]
+    reward: Option<RewardSource>,
+
+    /// The least and the greatest reward: what a verifier writes beyond them counts as 0
+    #[arg(long, value_name = "MIN,MAX", value_parser = reward_range, allow_hyphen_values = true)]
+    reward_range: Option<RewardRange>,
 
     /// The agent's time, in seconds
     #[arg(long, visible_alias = "timeout", value_name = "SECONDS")]
@@ -147,6 +158,20 @@ fn driver(text: &str) -> Result<AgentDriver, String> {
     known.ok_or_else(|| "must be cli or serve".to_owned())
 }
 
+fn reward(text: &str) -> Result<RewardSource, String> {
+    let mut known = RewardSource::ALL.into_iter();
+    let known = known.find(|source| source.as_str() == text);
+    known.ok_or_else(|| "must be file or exit_codes".to_owned())
+}
+
+/// A type of its own: clap takes an array for several values.
+#[derive(Clone, Copy)]
+pub(crate) struct RewardRange(pub(crate) [f64; 2]);
+
+pub(crate) fn reward_range(text: &str) -> Result<RewardRange, TaskError> {
+    parse_range(text).map(RewardRange)
+}
+
 fn mode(text: &str) -> Result<Mode, String> {
     let known = Mode::ALL.into_iter().find(|mode| mode.as_str() == text);
     known.ok_or_else(|| "must be transparent_proxy or black_box".to_owned())
@@ -183,6 +208,8 @@ impl TaskOverrides {
         let task = &mut loaded.task;
         task.artifacts.extend(self.artifacts.clone());
         task.patch |= self.patch;
+        task.reward = self.reward.or(task.reward);
+        task.reward_range = self.reward_range.map(|range| range.0).or(task.reward_range);
         task.agent_timeout_s = self.agent_timeout_s.or(task.agent_timeout_s);
         task.driver = self.driver.or(task.driver);
         self.place.apply(loaded)

@@ -10,7 +10,7 @@ use rollcage_dialect::EndpointDialect;
 use rollcage_engine::intake::{ModelOptions, RolloutRequest};
 use rollcage_model::network::{Network, Phase, Policy};
 use rollcage_model::script::Step;
-use rollcage_model::task::{COMMAND_TIMEOUT_S, Mode, SetupUser, Task};
+use rollcage_model::task::{COMMAND_TIMEOUT_S, Mode, RewardSource, SetupUser, Task};
 
 use super::request::RolloutArguments;
 
@@ -130,6 +130,12 @@ impl Flags {
         if std::mem::take(&mut rest.patch) {
             self.words.push("--patch".to_owned());
         }
+        self.add_some("reward", rest.reward.take().map(RewardSource::as_str));
+        let range = rest.reward_range.take();
+        self.add_some(
+            "reward-range",
+            range.map(|[low, high]| format!("{low},{high}")),
+        );
         self.add_place(task, &mut rest);
         self.add_network(&task.network, &mut rest);
         rest

@@ -8,7 +8,9 @@ use serde_json::{Map, Value};
 use rollcage_endpoints::check::EndpointError;
 use rollcage_engine::intake::{ModelOptions, RequestError, RequestOrigin, RolloutRequest};
 use rollcage_model::script::Step;
-use rollcage_model::task::{AgentDriver, Mode, SandboxLimits, SetupUser, Task, TaskBudget};
+use rollcage_model::task::{
+    AgentDriver, Mode, RewardSource, SandboxLimits, SetupUser, Task, TaskBudget,
+};
 
 use super::arguments::{ArgumentError, ToolArguments, integer_of, wrong};
 use super::context::RequestContext;
@@ -69,6 +71,8 @@ pub(crate) const NAMES: &[&str] = &[
     "setup_shell",
     "setup_user",
     "test_script",
+    "reward",
+    "reward_range",
     "template",
 ];
 
@@ -94,7 +98,7 @@ pub(crate) const LIMITS: &[&str] = &[
 
 /// What a client can have run in a sandbox. A task of the server's keeps the right to the hosts that its operator listed
 /// for it only without any of these.
-const RUNS: [&str; 15] = [
+const RUNS: [&str; 17] = [
     "instruction",
     "setup",
     "services",
@@ -103,6 +107,8 @@ const RUNS: [&str; 15] = [
     "setup_user",
     "verify",
     "test_script",
+    "reward",
+    "reward_range",
     "solution",
     "files",
     "upload_files",
@@ -256,6 +262,9 @@ fn read_task(
     );
     let user = choice(given, "setup_user", &SetupUser::ALL, SetupUser::as_str)?;
     replace(&mut task.setup_user, user);
+    let source = choice(given, "reward", &RewardSource::ALL, RewardSource::as_str)?;
+    task.reward = source.or(task.reward);
+    task.reward_range = given.parsed("reward_range")?.or(task.reward_range);
     task.setup.extend(given.text("setup_shell")?);
     task.test_script = given.text("test_script")?.or(task.test_script.take());
     files::read(given, &mut loaded)?;

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use rollcage_model::task::{
     AGENT_TIMEOUT_S, AgentDriver, AgentOptions, COMMAND_TIMEOUT_S, MAX_TOKENS_CAP, Mode,
-    READY_TIMEOUT_S, TOP_LOGPROBS,
+    READY_TIMEOUT_S, RewardSource, TOP_LOGPROBS,
 };
 use rollcage_proxy::SamplingPolicy;
 
@@ -105,6 +105,14 @@ fn argument(name: &str) -> Value {
             texts(),
             "Files to keep when the verify commands have run, of any bytes: patterns of paths below the work directory, such \
              as `out/**`.",
+        ),
+        "reward" => (
+            json!({"anyOf": [{"enum": RewardSource::ALL.map(RewardSource::as_str)}, {"type": "null"}], "default": null}),
+            "Where the reward comes from: `file` (the number in /home/user/logs/verifier/reward.txt) or `exit_codes` (the share of verify commands that exit with 0). Without it the file counts for a test script, and where commands or files of the task name reward.txt.",
+        ),
+        "reward_range" => (
+            json!({"type": ["array", "null"], "items": {"type": "number"}, "minItems": 2, "maxItems": 2, "default": null}),
+            "The least and the greatest reward: what a verifier writes beyond them counts as 0.",
         ),
         "patch" => (
             flag(),
@@ -225,7 +233,7 @@ fn command_list(name: &str) -> &'static str {
         "setup" => "Shell commands run before the agent; the first that fails ends the rollout.",
         _ => {
             "Shell commands run after it; the reward is the share that exits with 0, or the number that one of them \
-             writes to /home/user/logs/verifier/reward.txt."
+             writes to /home/user/logs/verifier/reward.txt, if the task names that file."
         }
     }
 }

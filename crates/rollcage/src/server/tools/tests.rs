@@ -313,7 +313,7 @@ async fn the_reward_of_a_test_script_is_what_it_writes_and_nothing_else() {
     );
     assert_eq!(
         silent["error"],
-        json!("test_script wrote no reward to /home/user/logs/verifier/reward.txt")
+        json!("the verifier wrote no reward to /home/user/logs/verifier/reward.txt")
     );
     client.close().await;
 }

@@ -3,9 +3,11 @@
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use serde::de::DeserializeOwned;
 use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
@@ -16,19 +18,22 @@ use super::failure::{self, FileOperation, start_error};
 use super::reaper::CleanupGuard;
 use super::spare::{AssignedSandbox, Spares};
 use super::start::SnapshotArchive;
+use crate::guest::{KEPT_HOME, VERIFY_HOME};
 use crate::local::shared::ENTRANCE_PORT;
 use crate::local::shared::cgroup::Group;
 use crate::local::shared::mode::Mode;
 use crate::local::shared::wire::{self, InitRequest, StartReply, Work};
 use crate::{
-    BoxedStream, Command, DirectoryEntry, Entrance, Error, FileStream, Gates, Input, Isolation,
-    Output, Process, Sandbox, Snapshot, Spec, Stdin, Usage, User,
+    BoxedStream, Command, DirectoryEntry, Entrance, Error, FileStatus, FileStream, Gates, Input,
+    Isolation, Output, Process, Sandbox, Snapshot, Spec, Stdin, Usage, User,
 };
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 const SPAWN_LIMIT: Duration = Duration::from_secs(30);
 /// The overhead of an archive of all files.
 const HEADER_BYTES_MAX: u64 = 256 << 20;
+/// More than the status of a file takes.
+const STATUS_BYTES_MAX: u64 = 4096;
 /// Enough for a listing of a hundred thousand long paths.
 const LISTING_BYTES_MAX: u64 = 64 << 20;
 
@@ -250,29 +255,33 @@ impl Sandbox for LocalSandbox {
         Ok(content)
     }
 
+    async fn stat(&self, path: &str) -> Result<Option<FileStatus>, Error> {
+        let work = Work::Stat {
+            path: control::absolute(path),
+        };
+        self.read_json("look at", path, STATUS_BYTES_MAX, work)
+            .await
+    }
+
+    async fn remove(&self, path: &str) -> Result<(), Error> {
+        let work = Work::Remove {
+            path: control::absolute(path),
+        };
+        self.operate("remove", path, work).await
+    }
+
     async fn list(
         &self,
         path: &str,
         depth: u32,
         entries_max: usize,
     ) -> Result<Vec<DirectoryEntry>, Error> {
-        let task = FileOperation {
-            operation: "list",
-            path,
-            bytes_max: LISTING_BYTES_MAX,
-        };
         let work = Work::List {
             path: control::absolute(path),
             depth,
             entries_max,
         };
-        let json = self.control.file(task, work, None).await?;
-        let parsed = serde_json::from_slice(&json);
-        parsed.map_err(|error| Error::File {
-            operation: "list",
-            path: path.to_owned(),
-            source: error.into(),
-        })
+        self.read_json("list", path, LISTING_BYTES_MAX, work).await
     }
 
     async fn kill_all(&self) -> Result<u64, Error> {
@@ -284,6 +293,21 @@ impl Sandbox for LocalSandbox {
     async fn unseal(&self) -> Result<(), Error> {
         self.control
             .request(&InitRequest::Unseal, "unseal the verifier's directories")
+            .await
+    }
+
+    async fn renew(&self) -> Result<(), Error> {
+        self.control
+            .request(&InitRequest::Renew, "renew the verifier's directories")
+            .await
+    }
+
+    async fn keep_home(&self) -> Result<(), Error> {
+        self.operate("copy", KEPT_HOME, Work::KeepHome).await
+    }
+
+    async fn lay_home(&self, named: Vec<PathBuf>) -> Result<(), Error> {
+        self.operate("fill", VERIFY_HOME, Work::LayHome { named })
             .await
     }
 
@@ -320,6 +344,39 @@ impl Sandbox for LocalSandbox {
     async fn close(mut self: Box<Self>) -> Result<(), Error> {
         self.control.hang_up();
         self.cleanup.remove().await
+    }
+}
+
+impl LocalSandbox {
+    /// Runs a file operation that answers nothing.
+    async fn operate(&self, operation: &'static str, path: &str, work: Work) -> Result<(), Error> {
+        let task = FileOperation {
+            operation,
+            path,
+            bytes_max: 0,
+        };
+        self.control.file(task, work, None).await.map(drop)
+    }
+
+    /// Runs a file operation that answers in JSON.
+    async fn read_json<T: DeserializeOwned>(
+        &self,
+        operation: &'static str,
+        path: &str,
+        bytes_max: u64,
+        work: Work,
+    ) -> Result<T, Error> {
+        let task = FileOperation {
+            operation,
+            path,
+            bytes_max,
+        };
+        let json = self.control.file(task, work, None).await?;
+        serde_json::from_slice(&json).map_err(|error| Error::File {
+            operation,
+            path: path.to_owned(),
+            source: error.into(),
+        })
     }
 }
 

@@ -28,6 +28,8 @@ const DIRECTORIES: &[(&str, u32)] = &[
     ("opt/setup", 0o755),
     ("opt/rollcage", 0o755),
     ("opt/rollcage/bin", 0o755),
+    ("opt/rollcage/verify", 0o755),
+    ("opt/rollcage/verify/home", 0o755),
     ("root", 0o700),
     ("srv", 0o755),
     ("mnt", 0o755),

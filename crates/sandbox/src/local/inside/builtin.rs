@@ -8,11 +8,11 @@ use std::io::{self, Read, Write};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::local::shared::wire::{Failure, FailureKind};
-use crate::{DirectoryEntry, EntryKind};
+use crate::{DirectoryEntry, EntryKind, FileStatus};
 
 /// The most names read from one directory; beyond, a listing is truncated as with too many entries.
 const NAMES_MAX: usize = 100_000;
@@ -100,6 +100,32 @@ pub(crate) fn read(path: &str, bytes_max: u64) -> Result<(), Failure> {
     }
 }
 
+/// Writes what stands at a path as JSON to stdout.
+pub(crate) fn stat(path: &str) -> Result<(), Failure> {
+    let failure = failure(path);
+    let status = match fs::symlink_metadata(path) {
+        Ok(metadata) => Some(FileStatus {
+            kind: kind_of(&metadata),
+            mode: metadata.mode() & 0o7777,
+            links: metadata.nlink(),
+            bytes: metadata.len(),
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(failure(error)),
+    };
+    let json = serde_json::to_vec(&status).map_err(|error| failure(error.into()))?;
+    standard(1).write_all(&json).map_err(&failure)
+}
+
+fn kind_of(metadata: &fs::Metadata) -> EntryKind {
+    match metadata.file_type() {
+        kind if kind.is_file() => EntryKind::File,
+        kind if kind.is_dir() => EntryKind::Directory,
+        kind if kind.is_symlink() => EntryKind::Symlink,
+        _ => EntryKind::Other,
+    }
+}
+
 /// Writes a listing as JSON to stdout.
 pub(crate) fn list(path: &str, depth: u32, entries_max: usize) -> Result<(), Failure> {
     let failure = failure(path);
@@ -149,12 +175,7 @@ fn walk(
         let Ok(metadata) = fs::symlink_metadata(handle.join(&name)) else {
             continue;
         };
-        let kind = match metadata.file_type() {
-            kind if kind.is_file() => EntryKind::File,
-            kind if kind.is_dir() => EntryKind::Directory,
-            kind if kind.is_symlink() => EntryKind::Symlink,
-            _ => EntryKind::Other,
-        };
+        let kind = kind_of(&metadata);
         let entry = DirectoryEntry {
             path: path.to_string_lossy().into_owned(),
             kind,

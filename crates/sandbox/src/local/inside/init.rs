@@ -13,9 +13,10 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
+use nix::mount::{MntFlags, umount2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
@@ -186,6 +187,8 @@ struct Init {
     owners: Owners,
     root: RootHandles,
     disk_bytes: u64,
+    /// The mounts of the latest renewal.
+    renewed: Vec<OwnedFd>,
     running: HashMap<i32, File>,
     groups: HashMap<u64, i32>,
     /// Keys of `groups`, oldest first.
@@ -217,6 +220,7 @@ impl Init {
             standby,
             root,
             disk_bytes: start.disk_bytes,
+            renewed: Vec::new(),
             running: HashMap::new(),
             groups: HashMap::new(),
             order: VecDeque::new(),
@@ -273,6 +277,7 @@ impl Init {
                 self.prepare_next();
             }
             InitRequest::Unseal => reply(descriptors.next(), &self.unseal()),
+            InitRequest::Renew => reply(descriptors.next(), &self.renew()),
             InitRequest::SealSetup => reply(descriptors.next(), &self.seal_setup()),
             InitRequest::Connect { port } => hand_connection(descriptors.next(), port),
         }
@@ -397,10 +402,25 @@ impl Init {
         }
     }
 
-    fn unseal(&self) -> Result<(), Failure> {
+    fn unseal(&mut self) -> Result<(), Failure> {
         self.mount_over(&self.root.logs, rootfs::LOGS_SIZE)?;
+        self.renew()
+    }
+
+    /// Gives the next verify command directories that no other has written to.
+    fn renew(&mut self) -> Result<(), Failure> {
+        for old in self.renewed.drain(..) {
+            // By its descriptor: the agent may have locked the way to it.
+            let path = format!("/proc/self/fd/{}", old.as_raw_fd());
+            umount2(path.as_str(), MntFlags::MNT_DETACH).step("take a directory away")?;
+        }
         // Tests may be as large as any other file of a task.
-        self.mount_over(&self.root.tests, &self.disk_bytes.to_string())
+        let size = self.disk_bytes.to_string();
+        for place in [&self.root.tests, &self.root.verify_home] {
+            let mounted = self.mount_over(place, &size)?;
+            self.renewed.push(mounted);
+        }
+        Ok(())
     }
 
     fn seal_setup(&self) -> Result<(), Failure> {
@@ -408,7 +428,7 @@ impl Init {
         mount_fd::restrict_tree(self.root.setup.as_fd(), read_only).step("make a mount read-only")
     }
 
-    fn mount_over(&self, sealed: &OwnedFd, size: &str) -> Result<(), Failure> {
+    fn mount_over(&self, sealed: &OwnedFd, size: &str) -> Result<OwnedFd, Failure> {
         let text = |value: String| CString::new(value).unwrap_or_default();
         let (size, owner) = (text(size.to_owned()), text(self.owners.user.to_string()));
         let options = [
@@ -424,7 +444,8 @@ impl Init {
         )
         .step("make a tmpfs")?;
         mount_fd::attach_at(fresh.as_fd(), sealed.as_fd())
-            .step("mount it on a directory of the verifier's")
+            .step("mount it on a directory of the verifier's")?;
+        Ok(fresh)
     }
 }
 

@@ -20,7 +20,9 @@ use nix::unistd::{
 };
 
 use super::builtin;
+use super::home;
 use super::many;
+use super::remove;
 use super::seccomp::Filter;
 use super::snapshot;
 use crate::User;
@@ -207,6 +209,10 @@ fn work(work: &Work) -> Result<(), Failure> {
         }
         Work::Write { .. }
         | Work::Read { .. }
+        | Work::Stat { .. }
+        | Work::Remove { .. }
+        | Work::KeepHome
+        | Work::LayHome { .. }
         | Work::List { .. }
         | Work::Unpack { .. }
         | Work::ReadFiles { .. }
@@ -223,6 +229,10 @@ fn file_operation(work: &Work) -> Result<(), Failure> {
         Work::Exec { .. } => Ok(()),
         Work::Write { path, mode } => builtin::write(path, *mode),
         Work::Read { path, bytes_max } => builtin::read(path, *bytes_max),
+        Work::Stat { path } => builtin::stat(path),
+        Work::Remove { path } => remove::remove(path),
+        Work::KeepHome => home::keep(),
+        Work::LayHome { named } => home::lay(named),
         Work::List {
             path,
             depth,

@@ -24,7 +24,7 @@ use super::pseudo;
 use super::restore::{self, Destination, Whiteouts};
 use super::snapshot::{ROOT, SnapshotAreas};
 use super::unpack;
-use crate::guest::{HOME, LOGS, SETUP, TASK_DIR, TESTS, VERIFIER_LOGS, WORKDIR};
+use crate::guest::{HOME, LOGS, SETUP, TASK_DIR, TESTS, VERIFIER_LOGS, VERIFY_HOME, WORKDIR};
 use crate::local::shared::PROGRAM_DIRECTORIES;
 use crate::local::shared::mode::Mode;
 use crate::local::shared::mount_fd::{self, ATTR_NODEV, ATTR_NOSUID, ATTR_RDONLY};
@@ -140,6 +140,7 @@ impl StagedRoot<'_> {
         Ok(RootHandles {
             logs: handle(VERIFIER_LOGS)?,
             tests: handle(TESTS)?,
+            verify_home: handle(VERIFY_HOME)?,
             setup: handle(SETUP)?,
             areas,
         })
@@ -287,6 +288,8 @@ pub(crate) struct RootHandles {
     /// Directories that nobody inside can write to, until a new mount is put on top of each.
     pub(crate) logs: OwnedFd,
     pub(crate) tests: OwnedFd,
+    /// An empty directory of root's.
+    pub(crate) verify_home: OwnedFd,
     /// The mount at [`SETUP`].
     pub(crate) setup: OwnedFd,
     pub(crate) areas: SnapshotAreas,

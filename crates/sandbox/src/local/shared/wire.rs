@@ -140,6 +140,8 @@ pub(crate) enum InitRequest {
     /// Carries a reply pipe.
     Unseal,
     /// Carries a reply pipe.
+    Renew,
+    /// Carries a reply pipe.
     SealSetup,
     /// Carries a packet socket, on which a `Result<(), Failure>` comes back with a connection that may still be under
     /// way.
@@ -172,6 +174,17 @@ pub(crate) enum Work {
     Read {
         path: String,
         bytes_max: u64,
+    },
+    /// The status, or null, is standard output.
+    Stat {
+        path: String,
+    },
+    Remove {
+        path: String,
+    },
+    KeepHome,
+    LayHome {
+        named: Vec<PathBuf>,
     },
     List {
         path: String,
