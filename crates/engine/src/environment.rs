@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use rollcage_agents::base_environment;
 use rollcage_model::task::Task;
-use rollcage_sandbox::guest::{ALIASES, HOME, PYTHON_BASE, SETUP, VERIFY_HOME};
+use rollcage_sandbox::guest::{ALIASES, HOME, PYTHON_BASE, SETUP, VERIFY_BIN, VERIFY_HOME};
 
 type Variables = BTreeMap<String, String>;
 
@@ -60,7 +60,7 @@ pub(crate) fn of_agent(extra: &Variables) -> Variables {
 
 /// For verify commands: nothing of the agent's is found before anything else, and none of its code runs by itself.
 pub(crate) fn of_verify(extra: &Variables) -> Variables {
-    let path = format!("{SETUP}/bin:{SYSTEM}:{ALIASES}:{HOME}/.local/bin");
+    let path = format!("{VERIFY_BIN}:{SETUP}/bin:{SYSTEM}:{ALIASES}:{HOME}/.local/bin");
     let fixed = [
         ("PATH", path),
         ("HOME", VERIFY_HOME.to_owned()),

@@ -397,7 +397,11 @@ impl OpenRollout<'_> {
         self.network
             .enter(network::Phase::Verify, self.sandbox)
             .await?;
-        let env = environment::of_verify(&self.stage().environment(network::Phase::Verify));
+        let env = self.stage().environment(network::Phase::Verify);
+        let env = verify::Environments {
+            verifier: environment::of_verify(&env),
+            agent: environment::of_agent(&env),
+        };
         let problem =
             verify::verify(self.sandbox, self.plan, env, services, result, report).await?;
         self.network.shut();

@@ -42,22 +42,30 @@ pub(crate) enum CommandProgress<'a> {
     Ended(&'a CommandResult),
 }
 
+/// The environments of verification.
+pub(crate) struct Environments {
+    /// Of verify commands and their services.
+    pub(crate) verifier: BTreeMap<String, String>,
+    /// Of what they run with `as-agent`.
+    pub(crate) agent: BTreeMap<String, String>,
+}
+
 /// Runs every verify command, whatever its exit code, and finds the reward. Returns what is wrong with the verifier itself,
 /// if anything. Everything that one command started is dead before the next one runs, and before what it left of a reward
 /// is taken; and each finds HOME and tests as no other command left them.
 pub(crate) async fn verify(
     sandbox: &dyn Sandbox,
     plan: &Plan,
-    env: BTreeMap<String, String>,
+    env: Environments,
     services: &mut Services,
     result: &mut RolloutResult,
     report: impl Fn(usize, usize, CommandProgress<'_>),
 ) -> Result<Option<String>, Error> {
-    sandbox.unseal().await?;
+    sandbox.unseal(env.agent).await?;
     let task = &plan.task;
     let mut verifier = Verifier {
         sandbox,
-        env,
+        env: env.verifier,
         limit: Duration::from_secs_f64(task.command_timeout_s),
         named: home::named(plan),
         findings: Vec::new(),

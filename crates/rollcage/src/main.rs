@@ -100,6 +100,8 @@ pub(crate) struct UsageError(pub(crate) String);
 pub(crate) struct Interrupted;
 
 fn main() -> ExitCode {
+    // Inside sandboxes this same program is `as-agent`, which verify commands call.
+    rollcage_sandbox::local::run_as_agent_if_called();
     // The zygote is this same program, re-executed; it must stay small and single-threaded.
     if std::env::args_os()
         .nth(1)

@@ -29,6 +29,13 @@ pub const VERIFY: &str = "/opt/rollcage/verify";
 /// HOME of verify commands: a directory of its own, made anew for each of them, so that nothing that the agent or an
 /// earlier command left there has a say.
 pub const VERIFY_HOME: &str = "/opt/rollcage/verify/home";
+/// Programs for verify commands, found before all others.
+pub const VERIFY_BIN: &str = "/opt/rollcage/verify/bin";
+/// Runs a command as the agent would run it. Only there for verify commands.
+pub const AS_AGENT: &str = "/opt/rollcage/verify/bin/as-agent";
+/// Where [`AS_AGENT`] asks for that, on the socket [`AS_AGENT_SOCKET`].
+pub const VERIFY_RUN: &str = "/opt/rollcage/verify/run";
+pub const AS_AGENT_SOCKET: &str = "as-agent";
 /// The entries of [`HOME`] whose names begin with a dot, as they were when setup ended. Read-only for the agent.
 pub const KEPT_HOME: &str = "/opt/setup/.home";
 /// Links for programs that tasks expect under a name which the host does not have.

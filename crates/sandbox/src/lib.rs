@@ -6,6 +6,7 @@
 //! Read these two traits first, then [`Spec`] and [`guest`] (what every sandbox looks like inside), then the page of
 //! [`local`], which tells which of its files runs in which process. This is the only crate with `unsafe` code.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
@@ -137,8 +138,9 @@ pub trait Sandbox: Send + Sync {
     /// were alive.
     async fn kill_all(&self) -> Result<u64, Error>;
     /// Mounts fresh, empty, writable directories at [`guest::VERIFIER_LOGS`], [`guest::TESTS`] and
-    /// [`guest::VERIFY_HOME`]. Call it after [`Sandbox::kill_all`].
-    async fn unseal(&self) -> Result<(), Error>;
+    /// [`guest::VERIFY_HOME`], and makes [`guest::AS_AGENT`] usable, whose commands get the environment `agent`. Call it after
+    /// [`Sandbox::kill_all`].
+    async fn unseal(&self, agent: BTreeMap<String, String>) -> Result<(), Error>;
     /// Mounts fresh, empty, writable directories at [`guest::TESTS`] and [`guest::VERIFY_HOME`] in place of those that
     /// are there, for one more verify command. Call it after [`Sandbox::unseal`], with nothing running.
     async fn renew(&self) -> Result<(), Error>;

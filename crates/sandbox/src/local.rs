@@ -9,7 +9,8 @@
 //!   clones the sandbox's first process; `probe` runs the checks of `doctor`.
 //! - `inside`: a sandbox's processes. `init` is the first: it builds the sandbox around itself (`rootfs` from the parts in
 //!   `layout`, `programs`, `pseudo` and `copy`; `net`) and serves requests. Every other process is first a `standby`, then
-//!   a `payload` under the filter `seccomp`, which becomes a program or does a file operation (`builtin`).
+//!   a `payload` under the filter `seccomp`, which becomes a program or does a file operation (`builtin`). `agent_view` runs what verify commands give
+//!   to `as_agent`, this same program under another name.
 //! - `shared`: code that several of them use: `wire` holds the messages between them.
 
 mod host;
@@ -18,4 +19,5 @@ mod shared;
 mod zygote;
 
 pub use host::{Local, Options};
+pub use inside::as_agent::run_if_called as run_as_agent_if_called;
 pub use zygote::main as zygote_main;

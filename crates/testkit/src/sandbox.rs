@@ -3,6 +3,7 @@
 //!
 //! Content in a sandbox's spec is not unpacked; [`FakeSandboxes::specs`] returns it.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -351,7 +352,8 @@ impl Sandbox for FakeSandbox {
         Ok(self.machine.kill_all().await)
     }
 
-    async fn unseal(&self) -> Result<(), Error> {
+    /// There is no `as-agent` where commands are words of our own.
+    async fn unseal(&self, _agent: BTreeMap<String, String>) -> Result<(), Error> {
         self.record(Operation::Unseal, "").await?;
         self.machine.files().unseal();
         Ok(())

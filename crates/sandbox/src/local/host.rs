@@ -17,6 +17,7 @@ mod failure;
 mod instance;
 mod launcher;
 mod limits;
+mod program;
 mod reaper;
 mod sandbox;
 mod saved;
@@ -110,6 +111,8 @@ fn open(options: Options) -> Result<Local, Error> {
     let build = make_private(&stage)
         .and_then(|()| DirBuilder::new().mode(0o755).create(&skeleton))
         .and_then(|()| skeleton::build(&skeleton, Path::new("/")));
+    let program = program::to_show(&options.program, &claim.path)
+        .map_err(failed("find the program to show as as-agent"))?;
     let (cgroups, groups) = Cgroups::create(&mounts, &name);
     let mode = Mode::detect();
     let setup = Setup {
@@ -117,6 +120,7 @@ fn open(options: Options) -> Result<Local, Error> {
         cgroups: cgroups.clone(),
         skeleton,
         stage,
+        program,
         engine_pid: std::process::id(),
     };
     let capabilities = Capabilities {

@@ -1,5 +1,7 @@
 //! Code that runs in a sandbox: in its first process, and in the children of that.
 
+mod agent_view;
+pub(crate) mod as_agent;
 mod builtin;
 mod copy;
 mod home;

@@ -2,6 +2,7 @@
 //! from `rootless.rs`. Where the kernel does not let us build sandboxes, every test fails and says why.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod as_agent;
 mod connect;
 mod content;
 mod exec;

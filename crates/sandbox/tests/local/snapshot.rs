@@ -1,5 +1,6 @@
 //! Files that outlive their sandbox.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
@@ -132,7 +133,7 @@ async fn what_is_the_verifiers_is_neither_kept_nor_open_afterwards() {
     let first = start(&backend, spec("first")).await;
     bash(&*first, "echo said > ~user/logs/agent/said").await;
     first.kill_all().await.unwrap();
-    first.unseal().await.unwrap();
+    first.unseal(BTreeMap::new()).await.unwrap();
     for directory in [VERIFIER_LOGS, TESTS] {
         let path = format!("{directory}/secret");
         first.write_file(&path, 0o644, b"1".to_vec()).await.unwrap();
@@ -152,7 +153,7 @@ async fn what_is_the_verifiers_is_neither_kept_nor_open_afterwards() {
     let left = "find ~user/logs ~user/tests -type f | wc -l; hostname; cat /etc/hostname";
     assert_eq!(output(&*sandbox, left).await, "0\nsecond\nsecond");
     sandbox.kill_all().await.unwrap();
-    sandbox.unseal().await.unwrap();
+    sandbox.unseal(BTreeMap::new()).await.unwrap();
     assert_eq!(
         output(&*sandbox, "echo 1 > ~user/tests/x; ls ~user/tests").await,
         "x"

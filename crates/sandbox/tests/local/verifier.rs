@@ -1,5 +1,7 @@
 //! The verifier's directory: out of the agent's reach until it is unsealed.
 
+use std::collections::BTreeMap;
+
 use crate::kit::{bash, is_root, output, root_bash, sandbox, text};
 use rollcage_sandbox::guest::{TESTS, VERIFIER_LOGS};
 
@@ -63,7 +65,7 @@ async fn after_unsealing_the_directory_is_fresh_and_writable() {
     .await;
     sandbox.kill_all().await.unwrap();
     for round in 0..2 {
-        sandbox.unseal().await.unwrap();
+        sandbox.unseal(BTreeMap::new()).await.unwrap();
         for directory in [VERIFIER_LOGS, TESTS] {
             assert!(
                 sandbox.list(directory, 2, 10).await.unwrap().is_empty(),
@@ -103,7 +105,7 @@ async fn what_the_agent_logs_stays_for_the_verifier() {
     let (_backend, sandbox) = sandbox().await;
     bash(&*sandbox, "echo said > /home/user/logs/agent/out.txt").await;
     sandbox.kill_all().await.unwrap();
-    sandbox.unseal().await.unwrap();
+    sandbox.unseal(BTreeMap::new()).await.unwrap();
     assert_eq!(
         output(&*sandbox, "cat /home/user/logs/agent/out.txt").await,
         "said"

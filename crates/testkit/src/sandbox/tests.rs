@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rollcage_sandbox::guest::{TESTS, VERIFIER_LOGS, WORKDIR};
@@ -182,10 +183,10 @@ async fn sealed_directories_are_writable_and_empty_only_after_unsealing() {
         assert!(matches!(refused, Err(Error::File { .. })), "{path}");
     }
     assert_eq!(finish(&*sandbox, "seed").await.exit.code, Some(1));
-    sandbox.unseal().await.unwrap();
+    sandbox.unseal(BTreeMap::new()).await.unwrap();
     sandbox.write_file(&test, 0o755, Vec::new()).await.unwrap();
     assert_eq!(finish(&*sandbox, "seed").await.exit.code, Some(0));
-    sandbox.unseal().await.unwrap();
+    sandbox.unseal(BTreeMap::new()).await.unwrap();
     assert!(sandbox.list(VERIFIER_LOGS, 1, 9).await.unwrap().is_empty());
     assert!(sandbox.list(TESTS, 1, 9).await.unwrap().is_empty());
 }
@@ -249,7 +250,7 @@ async fn ask(sandboxes: &FakeSandboxes, sandbox: &dyn Sandbox, what: Operation) 
         Operation::Remove => sandbox.remove("a").await.err(),
         Operation::List => sandbox.list(WORKDIR, 1, 1).await.err(),
         Operation::KillAll => sandbox.kill_all().await.err(),
-        Operation::Unseal => sandbox.unseal().await.err(),
+        Operation::Unseal => sandbox.unseal(BTreeMap::new()).await.err(),
         Operation::Renew => sandbox.renew().await.err(),
         Operation::KeepHome => sandbox.keep_home().await.err(),
         Operation::LayHome => sandbox.lay_home(Vec::new()).await.err(),
@@ -349,7 +350,7 @@ async fn a_sandbox_that_dies_takes_everything_with_it() {
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_contains_files_but_nothing_of_the_verifiers() {
     let (sandboxes, sandbox) = started().await;
-    sandbox.unseal().await.unwrap();
+    sandbox.unseal(BTreeMap::new()).await.unwrap();
     for path in ["a", "/home/user/tests/t", "/home/user/logs/agent/l"] {
         let written = sandbox.write_file(path, 0o644, b"x".to_vec());
         written.await.unwrap();

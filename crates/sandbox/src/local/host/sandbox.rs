@@ -1,5 +1,6 @@
 //! The engine's handle of a sandbox.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::OwnedFd;
@@ -290,9 +291,10 @@ impl Sandbox for LocalSandbox {
             .await
     }
 
-    async fn unseal(&self) -> Result<(), Error> {
+    async fn unseal(&self, agent: BTreeMap<String, String>) -> Result<(), Error> {
+        let unseal = InitRequest::Unseal { agent };
         self.control
-            .request(&InitRequest::Unseal, "unseal the verifier's directories")
+            .request(&unseal, "unseal the verifier's directories")
             .await
     }
 

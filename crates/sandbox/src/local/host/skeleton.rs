@@ -29,7 +29,9 @@ const DIRECTORIES: &[(&str, u32)] = &[
     ("opt/rollcage", 0o755),
     ("opt/rollcage/bin", 0o755),
     ("opt/rollcage/verify", 0o755),
+    ("opt/rollcage/verify/bin", 0o755),
     ("opt/rollcage/verify/home", 0o755),
+    ("opt/rollcage/verify/run", 0o755),
     ("root", 0o700),
     ("srv", 0o755),
     ("mnt", 0o755),
@@ -136,6 +138,8 @@ pub(crate) fn build(root: &Path, host: &Path) -> io::Result<()> {
     for name in pythons(host) {
         order_packages(root, &name)?;
     }
+    // A mount point.
+    File::create_new(root.join(guest::AS_AGENT.trim_start_matches('/')))?;
     symlink("/run", root.join("var/run"))?;
     symlink("/proc/self/mounts", root.join("etc/mtab"))?;
     for name in ETC {

@@ -5,10 +5,10 @@
 //!
 //! In root mode it stays real root, confined to its own namespaces, because it must mount once more when the verifier's
 //! directories are unsealed; processes join the user namespace between fork and exec. That is safe because it accepts
-//! requests only from the engine's socket, cannot be traced or signalled from the user namespace, keeps two
+//! requests only from the engine's socket, cannot be traced or signalled from the user namespace, keeps three
 //! capabilities, and after the start uses no path that the sandbox could change.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write};
@@ -20,12 +20,12 @@ use nix::mount::{MntFlags, umount2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signalfd::SignalFd;
 use nix::sys::stat::{Mode as FileMode, umask};
 use nix::unistd::sethostname;
 use serde::Serialize;
 
+use super::agent_view::{AgentViews, ViewContext};
 use super::layout::{BuildContext, Owners};
 use super::net;
 use super::payload::{self, ProcessRules};
@@ -158,16 +158,14 @@ fn complete(
     let _ = prctl::set_name(c"sandbox-init");
     prctl::set_dumpable(false).step("forbid tracing")?;
     let kept = match arguments.setup.mode {
-        Mode::Root => SYS_ADMIN | KILL,
+        // To cover the verifier's directories also where the agent has locked the way to them.
+        Mode::Root => SYS_ADMIN | KILL | payload::DAC_READ_SEARCH,
         // Without a second namespace to enter, processes need SETPCAP to drop the rest; one that takes a snapshot has
-        // to read everything.
+        // to read everything, too.
         Mode::Rootless => SYS_ADMIN | KILL | SETPCAP | payload::DAC_READ_SEARCH,
     };
     syscall::set_capabilities(kept).step("reduce capabilities")?;
-    let mut mask = SigSet::empty();
-    mask.add(Signal::SIGCHLD);
-    mask.thread_block().step("block SIGCHLD")?;
-    let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
+    let signals = syscall::child_signals();
     Ok(BuiltSandbox {
         start,
         sockets,
@@ -189,6 +187,8 @@ struct Init {
     disk_bytes: u64,
     /// The mounts of the latest renewal.
     renewed: Vec<OwnedFd>,
+    /// What `as-agent` runs, from the unsealing on.
+    views: Option<AgentViews>,
     running: HashMap<i32, File>,
     groups: HashMap<u64, i32>,
     /// Keys of `groups`, oldest first.
@@ -221,6 +221,7 @@ impl Init {
             root,
             disk_bytes: start.disk_bytes,
             renewed: Vec::new(),
+            views: None,
             running: HashMap::new(),
             groups: HashMap::new(),
             order: VecDeque::new(),
@@ -231,10 +232,12 @@ impl Init {
     /// Serves requests until the engine closes the socket.
     fn serve(&mut self) {
         loop {
-            let mut events = [
+            let mut events = vec![
                 PollFd::new(self.control.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
             ];
+            let calls = self.views.as_ref().and_then(AgentViews::waits_on);
+            events.extend(calls.map(|calls| PollFd::new(calls, PollFlags::POLLIN)));
             let timeout = match self.standby {
                 Some(_) => PollTimeout::NONE,
                 None => PollTimeout::from(NEXT_PAUSE_MS),
@@ -248,10 +251,15 @@ impl Init {
                 }
                 Ok(_) => {}
             }
-            let [control, signals] = events.map(|event| event.any().unwrap_or(true));
+            let mut events = events.iter().map(|event| event.any().unwrap_or(true));
+            let mut next = || events.next().unwrap_or(false);
+            let (control, signals, calls) = (next(), next(), next());
             if signals {
                 while matches!(self.signals.read_signal(), Ok(Some(_))) {}
                 self.reap(WaitMode::NoWait);
+            }
+            if calls {
+                self.take_call();
             }
             if control && !self.take_request() {
                 return;
@@ -276,12 +284,25 @@ impl Init {
                 reply(descriptors.next(), &Ok(self.kill_all()));
                 self.prepare_next();
             }
-            InitRequest::Unseal => reply(descriptors.next(), &self.unseal()),
+            InitRequest::Unseal { agent } => reply(descriptors.next(), &self.unseal(agent)),
             InitRequest::Renew => reply(descriptors.next(), &self.renew()),
             InitRequest::SealSetup => reply(descriptors.next(), &self.seal_setup()),
             InitRequest::Connect { port } => hand_connection(descriptors.next(), port),
         }
         true
+    }
+
+    /// Takes up a call of `as-agent`.
+    fn take_call(&mut self) {
+        let cx = ViewContext {
+            rules: &self.rules,
+            process_limits: self.process_limits,
+            owners: self.owners,
+            disk_bytes: self.disk_bytes,
+        };
+        if let Some(views) = &mut self.views {
+            views.take(&cx);
+        }
     }
 
     fn spawn(&mut self, mut spawn: Spawn, exit: OwnedFd, mut descriptors: Vec<OwnedFd>) {
@@ -377,6 +398,9 @@ impl Init {
                     if self.standby.take_if(is_standby).is_some() {
                         continue;
                     }
+                    if let Some(views) = &mut self.views {
+                        views.forget(pid);
+                    }
                     self.killed += u64::from(signal == libc::SIGKILL);
                     if let Some(mut exit) = self.running.remove(&pid) {
                         let _ = exit.write_all(&wire::encode_exit(code, signal));
@@ -402,8 +426,13 @@ impl Init {
         }
     }
 
-    fn unseal(&mut self) -> Result<(), Failure> {
+    fn unseal(&mut self, agent: BTreeMap<String, String>) -> Result<(), Failure> {
         self.mount_over(&self.root.logs, rootfs::LOGS_SIZE)?;
+        if let Some(program) = self.root.program.take() {
+            self.views = Some(AgentViews::open(self.root.verify_run.as_fd(), agent)?);
+            mount_fd::attach_at(program.as_fd(), self.root.as_agent.as_fd())
+                .step("show as-agent")?;
+        }
         self.renew()
     }
 

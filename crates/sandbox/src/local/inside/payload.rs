@@ -77,9 +77,9 @@ fn limits(wanted: ProcessLimits) -> Vec<(Resource, u64)> {
 /// Descriptors that came with the request.
 pub(crate) struct Descriptors {
     pub(crate) status: OwnedFd,
-    stdout: OwnedFd,
-    stderr: Option<OwnedFd>,
-    stdin: Option<OwnedFd>,
+    pub(crate) stdout: OwnedFd,
+    pub(crate) stderr: Option<OwnedFd>,
+    pub(crate) stdin: Option<OwnedFd>,
 }
 
 impl Descriptors {

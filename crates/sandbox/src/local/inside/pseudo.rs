@@ -6,6 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use nix::mount::{MsFlags, mount};
+use nix::unistd::chdir;
 
 use super::layout::{NOSUID_NODEV, Owners, bind, directory};
 use super::net;
@@ -35,6 +36,8 @@ const MASKED_FILES: [&str; 8] = [
 ];
 const MASKED_DIRECTORIES: [&str; 2] = ["acpi", "scsi"];
 const BOOT_ID: &str = "boot_id";
+/// Where the machine's own is, below `/proc`.
+const OUTER_BOOT_ID: &str = "sys/kernel/random/boot_id";
 const READ_ONLY: [&str; 4] = ["sys", "irq", "bus", "fs"];
 
 /// Device nodes are cloned from the host: creating new ones needs rights that an ordinary user lacks.
@@ -105,6 +108,25 @@ pub(crate) fn proc() -> Result<(), Failure> {
     let mounted = mount(Some("proc"), "proc", Some("proc"), flags, Some("hidepid=2"));
     mounted.map_err(|errno| Failure::new(FailureKind::Proc, "mount /proc", &errno.into()))?;
     net::tune(Path::new("proc/sys/net"));
+    let boot_id = mount_fd::clone_tree(Path::new(BOOT_ID)).step("open the boot id")?;
+    mask(&boot_id)
+}
+
+/// Mounts a `/proc` of this process's own process namespace on top of the one that is there.
+pub(crate) fn proc_anew() -> Result<(), Failure> {
+    let boot_id = mount_fd::clone_tree(&Path::new("/proc").join(OUTER_BOOT_ID));
+    let boot_id = boot_id.step("open the boot id")?;
+    let attributes = ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC;
+    let proc = mount_fd::new_mount(c"proc", &[(c"hidepid", c"2")], attributes);
+    let proc = proc.map_err(|error| Failure::new(FailureKind::Proc, "mount /proc", &error))?;
+    mount_fd::attach(proc.as_fd(), Path::new("/proc")).step("attach /proc")?;
+    chdir("/").step("enter the root")?;
+    mask(&boot_id)
+}
+
+/// Covers what tells of the machine, in the `proc` of the current directory.
+fn mask(boot_id: &OwnedFd) -> Result<(), Failure> {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     let there = |name: &&str| fs::symlink_metadata(Path::new("proc").join(name)).is_ok();
     for name in MASKED_FILES.iter().filter(|name| there(name)) {
         bind(Path::new("dev/null"), &Path::new("proc").join(name))
@@ -128,9 +150,9 @@ pub(crate) fn proc() -> Result<(), Failure> {
             })
             .step(format!("make /proc/{name} read-only"))?;
     }
-    let boot_id = Path::new("proc/sys/kernel/random/boot_id");
-    if fs::symlink_metadata(boot_id).is_ok() {
-        bind(Path::new(BOOT_ID), boot_id).step("mask the boot id")?;
+    let place = Path::new("proc").join(OUTER_BOOT_ID);
+    if fs::symlink_metadata(&place).is_ok() {
+        mount_fd::attach(boot_id.as_fd(), &place).step("mask the boot id")?;
     }
     Ok(())
 }

@@ -24,7 +24,9 @@ use super::pseudo;
 use super::restore::{self, Destination, Whiteouts};
 use super::snapshot::{ROOT, SnapshotAreas};
 use super::unpack;
-use crate::guest::{HOME, LOGS, SETUP, TASK_DIR, TESTS, VERIFIER_LOGS, VERIFY_HOME, WORKDIR};
+use crate::guest::{
+    AS_AGENT, HOME, LOGS, SETUP, TASK_DIR, TESTS, VERIFIER_LOGS, VERIFY_HOME, VERIFY_RUN, WORKDIR,
+};
 use crate::local::shared::PROGRAM_DIRECTORIES;
 use crate::local::shared::mode::Mode;
 use crate::local::shared::mount_fd::{self, ATTR_NODEV, ATTR_NOSUID, ATTR_RDONLY};
@@ -43,6 +45,8 @@ const SETUP_AREA: &str = "setup";
 pub(crate) struct StagedRoot<'a> {
     context: BuildContext<'a>,
     programs: Vec<ProgramTree>,
+    /// The program that is shown as [`AS_AGENT`], where it can be: a sandbox without it is of use, too.
+    as_agent: Option<OwnedFd>,
     /// Without overlays, the layers of the root are copied.
     can_overlay: bool,
 }
@@ -59,6 +63,10 @@ impl StagedRoot<'_> {
             programs.extend(ProgramTree::open(&context, name, &mounts)?);
         }
         let nodes = pseudo::open_devices()?;
+        let as_agent = context.tree(&context.setup.program).ok().filter(|tree| {
+            let restrictions = ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV;
+            mount_fd::restrict_tree(tree.as_fd(), restrictions).is_ok()
+        });
 
         // Just large enough for this; the real size is set with the limits.
         let options = Some("size=64k,nr_inodes=256,mode=0755");
@@ -87,6 +95,7 @@ impl StagedRoot<'_> {
         Ok(StagedRoot {
             context,
             programs: programs.into_iter().map(|(program, _)| program).collect(),
+            as_agent,
             // For an ordinary user overlayfs needs attributes that tmpfs supports since Linux 6.6.
             can_overlay: context.setup.mode == Mode::Root
                 || mount_fd::try_user_attribute(Path::new("u/root")).is_ok(),
@@ -134,13 +143,19 @@ impl StagedRoot<'_> {
             guard_system(&self.programs)?;
         }
         let handle = |path: &str| {
-            let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+            let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
             open(path, flags, FileMode::empty()).step(format!("open {path}"))
         };
         Ok(RootHandles {
             logs: handle(VERIFIER_LOGS)?,
             tests: handle(TESTS)?,
             verify_home: handle(VERIFY_HOME)?,
+            verify_run: handle(VERIFY_RUN)?,
+            as_agent: handle(AS_AGENT)?,
+            program: self
+                .as_agent
+                .as_ref()
+                .and_then(|tree| tree.try_clone().ok()),
             setup: handle(SETUP)?,
             areas,
         })
@@ -290,6 +305,12 @@ pub(crate) struct RootHandles {
     pub(crate) tests: OwnedFd,
     /// An empty directory of root's.
     pub(crate) verify_home: OwnedFd,
+    /// Likewise.
+    pub(crate) verify_run: OwnedFd,
+    /// An empty file of root's.
+    pub(crate) as_agent: OwnedFd,
+    /// What is to be mounted there.
+    pub(crate) program: Option<OwnedFd>,
     /// The mount at [`SETUP`].
     pub(crate) setup: OwnedFd,
     pub(crate) areas: SnapshotAreas,

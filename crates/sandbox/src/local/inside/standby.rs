@@ -66,7 +66,8 @@ fn wait(socket: OwnedFd, rules: &ProcessRules, cgroup_procs: &[File]) {
     }
 }
 
-fn enter(cgroup_procs: &[File]) -> Result<(), Failure> {
+/// Joins the cgroups. The next program that is started is the one to be killed when memory runs out.
+pub(crate) fn enter(cgroup_procs: &[File]) -> Result<(), Failure> {
     let _ = prctl::set_name(c"sandbox-next");
     // While it is still ours and /proc permits it.
     prctl::set_dumpable(true).step("prepare a process")?;

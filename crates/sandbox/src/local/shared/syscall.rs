@@ -5,12 +5,21 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
 pub(crate) fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 {
         Err(io::Error::last_os_error())
     } else {
         Ok(result)
     }
+}
+
+/// Takes over a descriptor that a call has just returned.
+pub(crate) fn adopt(raw: RawFd) -> OwnedFd {
+    // SAFETY: only called on new descriptors, which nobody else owns.
+    unsafe { OwnedFd::from_raw_fd(raw) }
 }
 
 pub(crate) fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
@@ -52,6 +61,30 @@ pub(crate) fn fork() -> io::Result<Option<nix::unistd::Pid>> {
         nix::unistd::ForkResult::Child => Ok(None),
         nix::unistd::ForkResult::Parent { child } => Ok(Some(child)),
     }
+}
+
+/// As [`fork`], with the child as the first process of new namespaces. Returns its process id.
+pub(crate) fn fork_into(namespaces: i32) -> io::Result<Option<i32>> {
+    let flags = libc::SIGCHLD | namespaces;
+    let none = std::ptr::null_mut::<u8>();
+    // SAFETY: without a new stack this is a fork, and the caller is single threaded as for [`fork`].
+    let pid = check(unsafe { libc::syscall(libc::SYS_clone, flags, none, none, none, none) })?;
+    Ok(match i32::try_from(pid) {
+        Ok(0) => None,
+        Ok(pid) => Some(pid),
+        Err(_) => return Err(io::ErrorKind::InvalidData.into()),
+    })
+}
+
+/// A non-blocking descriptor that is readable when a child has ended. Blocks the signal.
+pub(crate) fn child_signals() -> io::Result<SignalFd> {
+    let mut mask = SigSet::empty();
+    mask.add(Signal::SIGCHLD);
+    mask.thread_block()?;
+    Ok(SignalFd::with_flags(
+        &mask,
+        SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK,
+    )?)
 }
 
 /// Ends this process immediately, without running destructors or exit handlers of its parent.
@@ -109,7 +142,7 @@ pub(crate) fn close_from(first: u32) -> io::Result<()> {
 pub(crate) fn unblock_signals() -> io::Result<()> {
     // SAFETY: the default disposition runs no code of ours.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-    nix::sys::signal::SigSet::empty().thread_set_mask()?;
+    SigSet::empty().thread_set_mask()?;
     Ok(())
 }
 
@@ -131,7 +164,7 @@ pub(crate) fn reset_signals() -> io::Result<()> {
             )
         };
     }
-    nix::sys::signal::SigSet::empty().thread_set_mask()?;
+    SigSet::empty().thread_set_mask()?;
     Ok(())
 }
 

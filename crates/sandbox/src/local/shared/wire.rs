@@ -50,6 +50,8 @@ pub(crate) struct Setup {
     pub(crate) skeleton: PathBuf,
     /// An empty directory; each sandbox mounts its own tmpfs on it, in its own mount namespace.
     pub(crate) stage: PathBuf,
+    /// What sandboxes show as `as-agent`.
+    pub(crate) program: PathBuf,
     pub(crate) engine_pid: u32,
 }
 
@@ -137,8 +139,10 @@ pub(crate) enum InitRequest {
     },
     /// Carries a reply pipe.
     KillAll,
-    /// Carries a reply pipe.
-    Unseal,
+    /// Carries a reply pipe. `agent` is the environment of what `as-agent` runs.
+    Unseal {
+        agent: BTreeMap<String, String>,
+    },
     /// Carries a reply pipe.
     Renew,
     /// Carries a reply pipe.
@@ -201,6 +205,25 @@ pub(crate) enum Work {
     },
     /// Init adds the areas to save, as standard input.
     Snapshot,
+}
+
+/// `as-agent` to the process that init cloned for it, once.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct ViewRequest {
+    pub(crate) argv: Vec<String>,
+    pub(crate) cwd: String,
+}
+
+/// The answers: that the command runs and how it ended, or why it cannot run.
+#[derive(Serialize, Deserialize)]
+pub(crate) enum ViewReply {
+    /// Carries our ends of the command's stdin, stdout and stderr.
+    Started,
+    Ended {
+        code: i32,
+        signal: i32,
+    },
+    Failed(Failure),
 }
 
 /// A step that failed in the zygote or a sandbox, with the kernel's error.
