@@ -31,6 +31,8 @@ pub struct Catalogue {
     pub network: Arc<HostNetwork>,
     /// For an endpoint that is out of order.
     pub upstream_patience: Duration,
+    /// For tasks that name none.
+    pub reward_range: Option<[f64; 2]>,
 }
 
 impl Catalogue {
@@ -45,6 +47,7 @@ impl Catalogue {
             guard: None,
             network: Arc::default(),
             upstream_patience: ModelSettings::default().upstream_patience,
+            reward_range: None,
         }
     }
 

@@ -133,6 +133,7 @@ pub fn resolve(
         return Err(RequestError::NoSolution);
     }
     task.limit(&agent.limits());
+    task.reward_range = task.reward_range.or(catalogue.reward_range);
     // Check the original task, because header values are checked too.
     let masked = std::mem::replace(&mut task.mcp, servers.clone());
     task.check()?;

@@ -241,6 +241,21 @@ fn a_client_cannot_show_directories_of_the_machine() {
 }
 
 #[test]
+fn a_servers_range_of_rewards_is_for_tasks_that_name_none() {
+    let catalogue = Catalogue {
+        reward_range: Some([0.0, 1.0]),
+        ..catalogue()
+    };
+    let range = |own| {
+        let mut task = task();
+        task.reward_range = own;
+        resolve(openai(task), &catalogue).unwrap().task.reward_range
+    };
+    assert_eq!(range(None), Some([0.0, 1.0]));
+    assert_eq!(range(Some([-1.0, 2.0])), Some([-1.0, 2.0]));
+}
+
+#[test]
 fn an_upload_is_checked_like_a_file_of_the_task() {
     let mut request = openai(task());
     let path = "/home/user/logs/verifier/reward.txt".to_owned();

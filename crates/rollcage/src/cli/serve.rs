@@ -16,6 +16,7 @@ use rollcage_proxy::outbound::{AllowRule, Guard};
 
 use super::listen::refused;
 use super::patience::PatienceArguments;
+use super::run::task::{RewardRange, reward_range};
 use super::signals::Signals;
 use crate::server::access::{AccessPolicy, AccessToken, HostName};
 use crate::server::api::About;
@@ -144,6 +145,10 @@ pub(crate) struct Arguments {
     /// but those hosts
     #[arg(long)]
     no_open_network: bool,
+
+    /// The least and the greatest reward of tasks that name none: what a verifier writes beyond them counts as 0
+    #[arg(long, value_name = "MIN,MAX", value_parser = reward_range, allow_hyphen_values = true)]
+    reward_range: Option<RewardRange>,
 
     /// Close a session that no socket holds and no call uses for so many seconds
     #[arg(long, default_value_t = 3600.0, value_name = "SECONDS", value_parser = seconds)]
@@ -376,6 +381,7 @@ async fn backend(
     let mut catalogue = Catalogue {
         guard,
         upstream_patience: arguments.patience.upstream(),
+        reward_range: arguments.reward_range.map(|range| range.0),
         ..settings::catalogue()?
     };
     let network = Arc::make_mut(&mut catalogue.network);
