@@ -2,6 +2,7 @@
 
 use rollcage_model::ending::{Cause, Ended};
 use rollcage_model::finding::Code;
+use rollcage_model::task::AgentDriver;
 use rollcage_testkit::sandbox::{Fault, Operation};
 
 use super::*;
@@ -187,6 +188,25 @@ async fn an_agent_that_runs_to_its_exit_takes_no_messages() {
     let result = lab.end_of(Arc::clone(&entry)).await;
     assert_eq!(result.cause, Some(Cause::AgentTimeUsed));
     assert_eq!(lab.engine.command(&entry, hello), Err(CommandError::Over));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_with_the_operators_network_takes_no_messages() {
+    let lab = Lab::new(all_well).await;
+    let told = |takes_messages| {
+        let rollout = ResolvedRollout {
+            takes_messages,
+            ..lab.rollout(Task {
+                driver: Some(AgentDriver::Serve),
+                ..task()
+            })
+        };
+        let entry = lab.engine.submit(rollout, 1).unwrap().remove(0);
+        let hello = RolloutCommand::Message("hello".to_owned());
+        lab.engine.command(&entry, hello)
+    };
+    assert_eq!(told(false), Err(CommandError::OperatorsNetwork));
+    assert_eq!(told(true), Ok(()));
 }
 
 #[tokio::test(start_paused = true)]

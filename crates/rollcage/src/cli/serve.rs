@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 
 use rollcage_engine::intake::Catalogue;
 use rollcage_engine::{EngineLimits, EngineOptions, WarmLimits};
-use rollcage_model::network::HostEntry;
+use rollcage_model::network::{ClientRights, HostEntry};
 use rollcage_model::text::chain;
 use rollcage_proxy::outbound::{AllowRule, Guard};
 
@@ -144,6 +144,15 @@ pub(crate) struct Arguments {
     /// but those hosts
     #[arg(long)]
     no_open_network: bool,
+
+    /// Let a task of --tasks keep its network, with the private hosts that it lists, also when a client brings the model that
+    /// drives its agent, or sends it messages
+    ///
+    /// Without it such a task is the client's, and reaches public hosts and those of --allow-host only, unless the client
+    /// changes nothing of it and names an `endpoint` and `model` that this server has configured; its agent takes no messages
+    /// then. What a client replaces of a task (its instruction, commands, files, agent) makes it the client's in any case.
+    #[arg(long)]
+    clients_drive_tasks: bool,
 
     /// Close a session that no socket holds and no call uses for so many seconds
     #[arg(long, default_value_t = 3600.0, value_name = "SECONDS", value_parser = seconds)]
@@ -380,7 +389,10 @@ async fn backend(
     };
     let network = Arc::make_mut(&mut catalogue.network);
     network.listed.extend(arguments.allow_host.clone());
-    network.client_rights.may_open = !arguments.no_open_network;
+    network.client_rights = ClientRights {
+        may_open: !arguments.no_open_network,
+        may_drive: arguments.clients_drive_tasks,
+    };
     let options = EngineOptions {
         catalogue: Arc::new(catalogue),
         limits,
