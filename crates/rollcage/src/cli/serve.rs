@@ -14,7 +14,7 @@ use rollcage_model::network::{ClientRights, HostEntry};
 use rollcage_model::text::chain;
 use rollcage_proxy::outbound::{AllowRule, Guard};
 
-use super::listen::refused;
+use super::listen::{WebArguments, refused};
 use super::patience::PatienceArguments;
 use super::signals::Signals;
 use crate::server::access::{AccessPolicy, AccessToken, HostName};
@@ -205,6 +205,9 @@ pub(crate) struct Arguments {
     frame_ancestor: Vec<FrameAncestor>,
 
     #[command(flatten)]
+    web_around: WebArguments,
+
+    #[command(flatten)]
     patience: PatienceArguments,
 }
 
@@ -267,6 +270,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         open_sessions: Arc::clone(&backend.open_sessions),
         tasks,
         policy,
+        origins: arguments.web_around.allow_origin,
+        proxies: arguments.web_around.trust_proxy,
         tools: Arc::new(RolloutTools::new(Arc::clone(&backend))),
         page,
         path_prefix: arguments.path_prefix,

@@ -192,7 +192,7 @@ async fn a_body_that_never_arrives_is_given_up() {
     let mut stream = tokio::net::TcpStream::connect(served.address)
         .await
         .unwrap();
-    let head = "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{";
+    let head = "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
@@ -231,6 +231,7 @@ async fn mcp_call(served: &Served, tool: &str, more: Value) -> reqwest::Response
     let request = served
         .client
         .post(served.url("/mcp"))
+        .header("content-type", "application/json")
         .body(body.to_string());
     let request = request.header("accept", "application/json, text/event-stream");
     request
