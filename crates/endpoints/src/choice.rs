@@ -62,6 +62,35 @@ impl EndpointChoice {
 }
 
 impl EndpointRequest {
+    /// Whether this is an endpoint as the operator configured it: with its own URL, key and model.
+    pub fn is_configured(
+        &self,
+        providers: &Providers,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> bool {
+        if self.base_url.is_some() || self.key.is_some() || self.dialect.is_some() {
+            return false;
+        }
+        let Some(model) = &self.model else {
+            return true;
+        };
+        let (kind, model) = match (&self.kind, providers.split_model(model)) {
+            (Some(kind), _) => (kind.clone(), model.clone()),
+            (None, Ok(Some(split))) => split,
+            (None, _) => return false,
+        };
+        let of_provider = |provider: &Provider| {
+            let names = &provider.model_variables;
+            let given = names.iter().find_map(|name| variable(name));
+            given.or_else(|| provider.model.clone())
+        };
+        let own = match providers.find_server(&kind) {
+            Some(server) => server.model.clone(),
+            None => providers.find(&kind).and_then(of_provider),
+        };
+        own == Some(model)
+    }
+
     /// Resolves among the built-in providers. The default is the scripted model.
     pub fn resolve(
         self,

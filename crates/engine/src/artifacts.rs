@@ -4,14 +4,14 @@
 //! and each goes to a new file below `artifacts/` of the record.
 
 use std::fs::DirBuilder;
-use std::io;
+use std::io::{self, SeekFrom};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use tokio::fs::OpenOptions;
-use tokio::io::AsyncWriteExt;
+use tokio::fs::{File, OpenOptions};
+use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use rollcage_model::finding::{Code, Finding};
@@ -22,7 +22,7 @@ use rollcage_model::text::chain;
 use rollcage_sandbox::guest::WORKDIR;
 use rollcage_sandbox::{DirectoryEntry, EntryKind, Error, FileStream, Sandbox, StreamedKind};
 
-use crate::store::ARTIFACTS_DIRECTORY;
+use crate::store::{ARTIFACTS_DIRECTORY, HOLE_BYTES, is_hole};
 
 const DEPTH: u32 = 64;
 /// The most directory entries that are looked at.
@@ -220,22 +220,54 @@ impl Keeper {
             Ok(file) => file,
             Err(error) => return Ok(Err(error)),
         };
-        let (mut digest, mut chunk) = (Sha256::new(), vec![0; CHUNK_BYTES]);
+        let mut digest = Sha256::new();
+        let mut chunk = vec![0; CHUNK_BYTES];
+        let mut length = 0;
         loop {
-            let count = stream.read(&mut chunk).await;
+            let count = fill(stream, &mut chunk).await;
             let count = count.map_err(|error| chain(&error))?;
             if count == 0 {
-                let flushed = file.flush().await;
                 let digits = digest.finalize();
                 let digits = digits.iter().map(|byte| format!("{byte:02x}"));
-                return Ok(flushed.map(|()| digits.collect()));
+                let ended = end(&mut file, length).await;
+                return Ok(ended.map(|()| digits.collect()));
             }
+            length += count as u64;
             digest.update(&chunk[..count]);
-            if let Err(error) = file.write_all(&chunk[..count]).await {
+            if let Err(error) = write_with_holes(&mut file, &chunk[..count]).await {
                 return Ok(Err(error));
             }
         }
     }
+}
+
+/// Reads until the chunk is full or the file ends.
+async fn fill(stream: &mut FileStream, chunk: &mut [u8]) -> Result<usize, Error> {
+    let mut filled = 0;
+    while filled < chunk.len() {
+        match stream.read(&mut chunk[filled..]).await? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    Ok(filled)
+}
+
+/// A file with a hole of a gibibyte would otherwise cost that much, and an agent makes one in no time.
+async fn write_with_holes(file: &mut File, chunk: &[u8]) -> io::Result<()> {
+    for block in chunk.chunks(HOLE_BYTES) {
+        match is_hole(block) {
+            true => drop(file.seek(SeekFrom::Current(block.len() as i64)).await?),
+            false => file.write_all(block).await?,
+        }
+    }
+    Ok(())
+}
+
+/// The file may end with a hole.
+async fn end(file: &mut File, length: u64) -> io::Result<()> {
+    file.flush().await?;
+    file.set_len(length).await
 }
 
 fn is_wanted(entry: &DirectoryEntry, globs: &[Glob]) -> bool {

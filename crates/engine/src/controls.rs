@@ -85,6 +85,11 @@ pub enum CommandError {
     Over,
     #[error("the agent of this rollout takes no messages while it runs")]
     NoMessages,
+    #[error(
+        "the task of this rollout may reach hosts that the server's operator listed for it, so its agent takes no messages: \
+         `rollcage serve --clients-drive-tasks` allows them"
+    )]
+    OperatorsNetwork,
     #[error("{MESSAGES_MAX} messages wait for the agent already")]
     Full,
 }
@@ -105,7 +110,7 @@ pub(crate) struct Controls {
     /// Its place among the sandboxes without a slot.
     room: Mutex<Option<OwnedSemaphorePermit>>,
     /// Of an agent that accepts messages.
-    mailbox: Option<mpsc::Sender<String>>,
+    mailbox: Result<mpsc::Sender<String>, CommandError>,
     /// The other end, until its driver takes it.
     messages: Mutex<Option<mpsc::Receiver<String>>>,
     activity: watch::Sender<Activity>,
@@ -122,7 +127,7 @@ impl Controls {
             released: CancellationToken::new(),
             retention,
             room: Mutex::default(),
-            mailbox: None,
+            mailbox: Err(CommandError::NoMessages),
             messages: Mutex::default(),
             activity: watch::Sender::new(Activity::Busy {
                 since: Instant::now(),
@@ -135,8 +140,16 @@ impl Controls {
     pub(crate) fn with_mailbox(self) -> Self {
         let (sender, receiver) = mpsc::channel(MESSAGES_MAX);
         Controls {
-            mailbox: Some(sender),
+            mailbox: Ok(sender),
             messages: Mutex::new(Some(receiver)),
+            ..self
+        }
+    }
+
+    /// The same for an agent that would accept messages, but whose network is not that of whoever could send some.
+    pub(crate) fn without_mailbox(self) -> Self {
+        Controls {
+            mailbox: Err(CommandError::OperatorsNetwork),
             ..self
         }
     }
@@ -147,7 +160,7 @@ impl Controls {
     }
 
     pub(crate) fn message(&self, text: String) -> Result<(), CommandError> {
-        let mailbox = self.mailbox.as_ref().ok_or(CommandError::NoMessages)?;
+        let mailbox = self.mailbox.as_ref().map_err(|refused| *refused)?;
         mailbox.try_send(text).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => CommandError::Full,
             mpsc::error::TrySendError::Closed(_) => CommandError::Over,

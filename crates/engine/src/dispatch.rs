@@ -207,6 +207,7 @@ impl Dispatcher {
             feed: Arc::new(feed),
             controls: match driver {
                 AgentDriver::Cli => controls,
+                AgentDriver::Serve if !rollout.takes_messages => controls.without_mailbox(),
                 AgentDriver::Serve => controls.with_mailbox(),
             },
             result: Mutex::default(),

@@ -85,7 +85,6 @@ pub(crate) fn spec(id: RolloutId, plan: &Plan, host: &HostNetwork) -> Spec {
     if plan.task.setup_user == SetupUser::Root {
         mounts.extend(host.system_packages.mounts.clone());
     }
-    mounts.extend(plan.mounts.iter().map(HostMount::mount));
     Spec {
         id: id.to_string(),
         limits,

@@ -62,7 +62,10 @@ impl Default for HostNetwork {
             layer: None,
             system_packages: SystemPackages::default(),
             outside: Outside::default(),
-            client_rights: ClientRights { may_open: true },
+            client_rights: ClientRights {
+                may_open: true,
+                may_drive: false,
+            },
         }
     }
 }
@@ -79,7 +82,7 @@ pub enum NetworkError {
 }
 
 /// What each phase of one rollout may reach.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PhaseRules([Rules; 3]);
 
 impl PhaseRules {

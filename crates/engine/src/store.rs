@@ -30,8 +30,8 @@ mod start;
 mod summary;
 
 pub use beside::StartFiles;
+pub use disk::{HOLE_BYTES, is_hole, read_tail, sync_directory};
 pub(crate) use disk::{private_file, write_unsynced};
-pub use disk::{read_tail, sync_directory};
 pub(crate) use index::{Index, Position};
 pub(crate) use interpret::interpret_at;
 pub use interpret::read_exchanges;
@@ -112,6 +112,11 @@ impl Store {
 
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Finds out whether records can be written, by writing a little.
+    pub fn try_write(&self) -> std::io::Result<()> {
+        disk::try_write(&self.root)
     }
 
     /// Creates a rollout's directory and its running marker. Once this returns, the record survives power loss far

@@ -208,6 +208,9 @@ fn granted(
 pub struct ClientRights {
     /// Whether the policy `open` is allowed.
     pub may_open: bool,
+    /// Whether a task of the operator's keeps its network when a client brings the model that drives it, or talks to its
+    /// agent.
+    pub may_drive: bool,
 }
 
 /// Why a client's network settings are rejected.

@@ -57,7 +57,7 @@ pub use failure::cause;
 pub use policy::{OnOverflow, SamplingPolicy};
 pub use profiles::Profiles;
 pub use reach::{Unusable, reach};
-pub use serve::{Handler, ServerHandle, answer, serve};
+pub use serve::{Handler, PeerAddress, ServerHandle, answer, serve};
 pub use served_models::{served_models, settle_model};
 pub use session::{CallCounts, Session, SessionOptions};
 pub use sessions::{Sessions, random_key};

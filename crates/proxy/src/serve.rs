@@ -4,6 +4,7 @@
 //! an agent has to learn of a broken answer, and every connection is a task that we own and end.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,10 @@ use crate::{call, mcp, workers};
 const CONNECTIONS_MAX: usize = 1024;
 const HEADER_LIMIT: Duration = Duration::from_secs(30);
 const UNKNOWN_KEY: &str = "unknown API key: use the key this session's agent was started with";
+
+/// Where a request comes from: in the extensions of each that comes over TCP.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerAddress(pub IpAddr);
 
 /// Answers one request.
 pub type Handler = Arc<
@@ -83,7 +88,8 @@ async fn accept(
             && from.includes(peer.ip())
             && let Ok(stream) = stream.into_std()
         {
-            connections.spawn_on(tcp(stream, Arc::clone(&handler)), &workers::next());
+            let handler = Arc::clone(&handler);
+            connections.spawn_on(tcp(stream, peer.ip(), handler), &workers::next());
         }
     }
     connections.shutdown().await;
@@ -108,12 +114,16 @@ async fn accept_streams(
     connections.shutdown().await;
 }
 
-async fn tcp(stream: std::net::TcpStream, handler: Handler) {
+async fn tcp(stream: std::net::TcpStream, peer: IpAddr, handler: Handler) {
     let Ok(stream) = tokio::net::TcpStream::from_std(stream) else {
         return;
     };
     // Small chunks of a stream must be sent at once.
     let _ = stream.set_nodelay(true);
+    let handler: Handler = Arc::new(move |mut request| {
+        request.extensions_mut().insert(PeerAddress(peer));
+        handler(request)
+    });
     connection(stream, handler).await;
 }
 

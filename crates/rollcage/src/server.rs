@@ -20,6 +20,8 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
+use rollcage_model::network::address::Block;
+
 pub(crate) mod access;
 pub(crate) mod api;
 pub(crate) mod capture;
@@ -40,7 +42,7 @@ pub(crate) mod tools;
 pub(crate) mod web;
 mod websocket;
 
-use access::{Access, AccessPolicy};
+use access::{Access, AccessPolicy, WebOrigin};
 use listen::Shutdown;
 use openenv::{Limits, Mode, OpenEnvOptions, OpenEnvServer};
 use prefix::PathPrefix;
@@ -66,6 +68,10 @@ pub(crate) struct ServerOptions {
     pub(crate) open_sessions: Arc<AtomicUsize>,
     pub(crate) tasks: Arc<Tasks>,
     pub(crate) policy: AccessPolicy,
+    /// Pages of these origins may use the server beside its own.
+    pub(crate) origins: Vec<WebOrigin>,
+    /// The proxies whose `X-Forwarded-For` counts.
+    pub(crate) proxies: Vec<Block>,
     pub(crate) tools: Arc<dyn Tools>,
     /// The page for people; `None` serves none.
     pub(crate) page: Option<PageOptions>,
@@ -101,7 +107,8 @@ pub(crate) async fn serve(
         has_page: options.page.is_some(),
         shutdown: shutdown.clone(),
     }));
-    let access = Arc::new(Access::new(options.policy, options.page.is_some()));
+    let access = Access::new(options.policy, options.page.is_some());
+    let access = Arc::new(access.with_web(options.origins, options.proxies));
     let page = options.page.as_ref().map(Page::new).map(Arc::new);
     let rest = OtherRoutes {
         page,

@@ -62,8 +62,9 @@ pub enum RequestOrigin {
     Client {
         /// The names of the MCP servers that it added to the task.
         mcp: BTreeSet<String>,
-        /// Whether the task's network is the operator's, as that of a task which the server lists.
-        has_own_network: bool,
+        /// Whether the task is one of the operator's, which the client changed nothing of. Then its network is the operator's,
+        /// too, as long as a model of the operator's drives it.
+        is_unchanged: bool,
     },
 }
 

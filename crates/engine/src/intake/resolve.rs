@@ -97,6 +97,8 @@ pub struct ResolvedRollout {
     pub mcp: RemoteMcpServers,
     /// What the task's phases may reach.
     pub network: PhaseRules,
+    /// Whether whoever asked for it may talk to its agent.
+    pub takes_messages: bool,
     pub owner: Option<String>,
     pub group: Option<String>,
     pub labels: BTreeMap<String, String>,
@@ -126,8 +128,8 @@ pub fn resolve(
     if !mounts.is_empty() && matches!(origin, RequestOrigin::Client { .. }) {
         return Err(RequestError::Mounts);
     }
-    let (agent, version) = rollcage_agents::choose(catalogue.agents.clone(), &agent)?;
-    let endpoint = choose_endpoint(endpoint, &origin, catalogue)?;
+    let (agent, version) = rollcage_agents::choose(catalogue.agents(), &agent)?;
+    let (endpoint, is_configured) = choose_endpoint(endpoint, &origin, catalogue)?;
     let is_scripted = matches!(endpoint, EndpointChoice::Scripted);
     if agent.dialect().is_some() && is_scripted && task.solution.is_empty() {
         return Err(RequestError::NoSolution);
@@ -151,14 +153,7 @@ pub fn resolve(
         mcp.guard(named, guard);
     }
     rollcage_agents::check_options(&*agent, &task)?;
-    let whose = match origin {
-        RequestOrigin::Client {
-            has_own_network: false,
-            ..
-        } => network::Origin::Client,
-        RequestOrigin::Client { .. } | RequestOrigin::Operator => network::Origin::Operator,
-    };
-    let network = PhaseRules::resolve(&task.network, whose, &catalogue.network)?;
+    let (network, takes_messages) = network_of(&task, &origin, is_configured, catalogue)?;
     let mut resolved = ResolvedRollout {
         settings: settings_of(&options, &task, catalogue)?,
         task,
@@ -170,12 +165,43 @@ pub fn resolve(
         endpoint,
         mcp,
         network,
+        takes_messages,
         owner,
         group,
         labels,
     };
     resolved.set_price(catalogue)?;
     Ok(resolved)
+}
+
+/// What the phases may reach, and whether the client may talk to the agent. A task of the operator's keeps its network as
+/// long as nobody else decides what its agent does; whoever talks to it does.
+fn network_of(
+    task: &Task,
+    origin: &RequestOrigin,
+    has_own_model: bool,
+    catalogue: &Catalogue,
+) -> Result<(PhaseRules, bool), NetworkError> {
+    use network::Origin::{Client, Operator};
+    let host = &catalogue.network;
+    let may_drive = host.client_rights.may_drive;
+    match origin {
+        RequestOrigin::Operator => Ok((PhaseRules::resolve(&task.network, Operator, host)?, true)),
+        RequestOrigin::Client { is_unchanged, .. }
+            if *is_unchanged && (has_own_model || may_drive) =>
+        {
+            // Setup is over when a message comes.
+            let mut later = task.network.clone();
+            later.set(network::Phase::Setup, network::Policy::None);
+            let clients = PhaseRules::resolve(&later, Client, host);
+            let gains_nothing = PhaseRules::resolve(&later, Operator, host) == clients;
+            let own = PhaseRules::resolve(&task.network, Operator, host)?;
+            Ok((own, may_drive || gains_nothing))
+        }
+        RequestOrigin::Client { .. } => {
+            Ok((PhaseRules::resolve(&task.network, Client, host)?, true))
+        }
+    }
 }
 
 /// Bounds the size of names that are stored with every result and shown in lists.
@@ -192,12 +218,13 @@ fn check_names(group: Option<&str>, labels: &BTreeMap<String, String>) -> Result
     }
 }
 
-/// Our own keys are sent to our own URLs only: a client that names another URL brings its own key.
+/// The endpoint, and whether it is as the operator configured it. Our own keys are sent to our own URLs only: a client that
+/// names another URL brings its own key.
 fn choose_endpoint(
     options: EndpointOptions,
     origin: &RequestOrigin,
     catalogue: &Catalogue,
-) -> Result<EndpointChoice, RequestError> {
+) -> Result<(EndpointChoice, bool), RequestError> {
     let key = options
         .key
         .map(|key| open_key(&key, catalogue))
@@ -218,7 +245,9 @@ fn choose_endpoint(
             .then(|| catalogue.variable(name))
             .flatten()
     };
-    Ok(request.resolve_among(&catalogue.providers, variable)?)
+    let is_configured = request.is_configured(&catalogue.providers, variable);
+    let choice = request.resolve_among(&catalogue.providers, variable)?;
+    Ok((choice, is_configured))
 }
 
 fn open_key(key: &KeySource, catalogue: &Catalogue) -> Result<Secret, RequestError> {
@@ -278,6 +307,7 @@ impl ResolvedRollout {
             settings: ModelSettings::default(),
             mcp: RemoteMcpServers::default(),
             network: PhaseRules::default(),
+            takes_messages: true,
             owner: None,
             group: None,
             labels: BTreeMap::new(),

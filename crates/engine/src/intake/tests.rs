@@ -139,7 +139,7 @@ fn our_keys_do_not_go_to_urls_that_clients_name() {
     };
     let client = || RequestOrigin::Client {
         mcp: Default::default(),
-        has_own_network: false,
+        is_unchanged: false,
     };
     assert!(matches!(refused(at(client())), RequestError::Endpoint(_)));
     assert!(endpoint_of(at(RequestOrigin::Operator)).key.is_some());
@@ -235,7 +235,7 @@ fn a_client_cannot_show_directories_of_the_machine() {
     assert!(resolve(request.clone(), &catalogue()).is_ok());
     request.origin = RequestOrigin::Client {
         mcp: Default::default(),
-        has_own_network: true,
+        is_unchanged: true,
     };
     assert!(matches!(refused(request), RequestError::Mounts));
 }

@@ -164,7 +164,7 @@ async fn what_cannot_be_started_leaves_nothing() {
     asked.sandbox = LiveSandbox::None;
     asked.rollout.origin = RequestOrigin::Client {
         mcp: Default::default(),
-        has_own_network: false,
+        is_unchanged: false,
     };
     let error = engine.live().start(asked).await.err().unwrap();
     assert!(matches!(error, LiveError::NoSandbox));

@@ -10,7 +10,10 @@ fn host(may_open: bool) -> HostNetwork {
     let mirror: Rule = "mirror.internal".parse().unwrap();
     HostNetwork {
         presets: Presets::from([("pip".to_owned(), vec![mirror])]),
-        client_rights: ClientRights { may_open },
+        client_rights: ClientRights {
+            may_open,
+            may_drive: false,
+        },
         ..HostNetwork::default()
     }
 }

@@ -10,6 +10,26 @@ use super::StoreError;
 /// The extension of files and directories that are still being written.
 pub(super) const PARTIAL: &str = "partial";
 
+/// More than fits into what a full disk has left over.
+const TRIED_BYTES: usize = 64 * 1024;
+
+/// Blocks of zeros of this length take no room in files that are kept with a record.
+pub const HOLE_BYTES: usize = 64 * 1024;
+
+/// Whether a block can be skipped instead of written.
+pub fn is_hole(block: &[u8]) -> bool {
+    block.iter().all(|byte| *byte == 0)
+}
+
+/// Writes a small file below this directory and removes it, to find out whether anything can be written there.
+pub(super) fn try_write(directory: &Path) -> io::Result<()> {
+    // Named after the process: several may look at the same directory at once.
+    let path = directory.join(format!(".writable-{}", std::process::id()));
+    let written = fs::write(&path, [1; TRIED_BYTES]);
+    let removed = fs::remove_file(&path);
+    written.and(removed)
+}
+
 /// Syncs a directory: files created, renamed or removed in it.
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()

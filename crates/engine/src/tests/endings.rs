@@ -2,6 +2,7 @@
 
 use rollcage_model::ending::{Cause, Ended};
 use rollcage_model::finding::Code;
+use rollcage_model::task::AgentDriver;
 use rollcage_testkit::sandbox::{Fault, Operation};
 
 use super::*;
@@ -190,11 +191,34 @@ async fn an_agent_that_runs_to_its_exit_takes_no_messages() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_agent_with_the_operators_network_takes_no_messages() {
+    let lab = Lab::new(all_well).await;
+    let told = |takes_messages| {
+        let rollout = ResolvedRollout {
+            takes_messages,
+            ..lab.rollout(Task {
+                driver: Some(AgentDriver::Serve),
+                ..task()
+            })
+        };
+        let entry = lab.engine.submit(rollout, 1).unwrap().remove(0);
+        let hello = RolloutCommand::Message("hello".to_owned());
+        lab.engine.command(&entry, hello)
+    };
+    assert_eq!(told(false), Err(CommandError::OperatorsNetwork));
+    assert_eq!(told(true), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_agent_has_its_time_and_no_more() {
     let lab = Lab::new(wrong("agent hangs")).await;
     let result = lab.run(task()).await;
     let took = result.timings.agent_s;
     assert!((600.0..605.0).contains(&took), "{took}");
+    assert_eq!(
+        (result.ended, result.agent_exit_code),
+        (Ended::TimedOut, None)
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rollcage_model::finding::{Code, Finding};
 use rollcage_model::record::{Artifact, RolloutResult};
-use rollcage_model::task::{SandboxLimits, Task};
+use rollcage_model::task::{SandboxLimits, SetupUser, Task};
 use rollcage_testkit::sandbox::{CommandBehaviour, Fault, Operation};
 
 use super::{Lab, task};
@@ -72,6 +72,50 @@ async fn artifacts_are_kept_with_the_record_up_to_their_limit() {
     let result = lab.run(wanting(&["none/*"])).await;
     assert_eq!((result.artifacts.len(), cut(&result)), (0, None));
     assert!(!Path::new(&result.record).join("artifacts").exists());
+}
+
+/// A file of 64 MiB, in which something is at its beginning, its middle and just before its end.
+fn leaves_a_hole(text: &str) -> CommandBehaviour {
+    match text {
+        "agent" => CommandBehaviour::program(|guest| async move {
+            let mut content = vec![0; 64 << 20];
+            for at in [0, (32 << 20) + 7, (50 << 20) - 1] {
+                content[at] = b'x';
+            }
+            let _ = guest.write("sparse", std::str::from_utf8(&content).unwrap());
+            0
+        }),
+        _ => CommandBehaviour::exits(0),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hole_in_an_artifact_takes_no_room_and_counts_by_its_length() {
+    use std::os::unix::fs::MetadataExt;
+    let lab = Lab::new(leaves_a_hole).await;
+    let kept_within = async |mebibytes| {
+        let mut task = wanting(&["sparse"]);
+        task.limits.artifacts_mb = Some(mebibytes);
+        lab.run(task).await
+    };
+    let result = kept_within(64).await;
+    let kept = Path::new(&result.record).join("artifacts/sparse");
+    let content = std::fs::read(&kept).unwrap();
+    let marks = content.iter().enumerate().filter(|(_, byte)| **byte != 0);
+    let marks: Vec<usize> = marks.map(|(at, _)| at).collect();
+    assert_eq!(marks, [0, (32 << 20) + 7, (50 << 20) - 1]);
+    assert_eq!(
+        (content.len(), result.artifacts[0].bytes),
+        (64 << 20, 64 << 20)
+    );
+    let on_disk = kept.metadata().unwrap().blocks() * 512;
+    assert!(on_disk <= 1 << 20, "{on_disk}");
+    let refused = kept_within(63).await;
+    let said = cut(&refused).unwrap();
+    assert!(
+        said.contains("67108864 bytes, over the limit artifacts_mb"),
+        "{said}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -259,4 +303,22 @@ async fn what_is_mounted_counts_as_left_by_setup() {
     let asked = operations[before..].iter();
     let lists = asked.filter(|line| *line == "list /home/user/workdir");
     assert_eq!(lists.count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_mounted_is_mounted_once() {
+    let lab = Lab::new(|_| CommandBehaviour::exits(0)).await;
+    for setup_user in [SetupUser::User, SetupUser::Root] {
+        let mut rollout = lab.rollout(Task {
+            setup_user,
+            ..task()
+        });
+        rollout.mounts = vec![HostMount::parse("/usr/share:/data").unwrap()];
+        let entry = lab.engine.submit(rollout, 1).unwrap().remove(0);
+        lab.end_of(entry).await;
+        let specs = lab.sandboxes.specs();
+        let mounts = specs.last().unwrap().mounts.iter();
+        let shown = mounts.filter(|mount| mount.target == Path::new("/data"));
+        assert_eq!(shown.count(), 1, "{setup_user:?}");
+    }
 }

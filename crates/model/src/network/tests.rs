@@ -227,8 +227,14 @@ fn what_a_client_lists_leads_to_public_addresses_only() {
 
 #[test]
 fn clients_may_ask_for_what_their_server_allows() {
-    let free = ClientRights { may_open: true };
-    let tight = ClientRights { may_open: false };
+    let free = ClientRights {
+        may_open: true,
+        may_drive: false,
+    };
+    let tight = ClientRights {
+        may_open: false,
+        may_drive: false,
+    };
     let open = network("agent = 'open'");
     assert_eq!(restrict(&open, &free), Ok(open.clone()));
     let error = restrict(&open, &tight).unwrap_err().to_string();

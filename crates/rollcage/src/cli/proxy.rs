@@ -14,7 +14,7 @@ use rollcage_proxy::probe::Profile;
 use rollcage_proxy::secret::Secret;
 use rollcage_proxy::{Handler, ServerHandle};
 
-use super::listen::refused;
+use super::listen::{WebArguments, refused};
 use super::patience::PatienceArguments;
 use super::signals::Signals;
 use crate::progress::ServingProgress;
@@ -63,6 +63,9 @@ pub(crate) struct Arguments {
     /// --help` has the rule
     #[arg(long, value_name = "WHAT")]
     allow_url: Vec<AllowRule>,
+
+    #[command(flatten)]
+    web_around: WebArguments,
 
     #[command(flatten)]
     patience: PatienceArguments,
@@ -123,7 +126,9 @@ async fn serve(
     let guard = admin_key
         .is_some()
         .then(|| Guard::new(arguments.allow_url.clone()));
-    let mut capture = CaptureServer::new(endpoint, profile, admin_key, guard, directory);
+    let web = &arguments.web_around;
+    let mut capture = CaptureServer::new(endpoint, profile, admin_key, guard, directory)
+        .with_web(web.allow_origin.clone(), web.trust_proxy.clone());
     capture.upstream_patience = arguments.patience.upstream();
     let capture = Arc::new(capture);
     let answering = Arc::clone(&capture);

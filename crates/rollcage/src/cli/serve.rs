@@ -6,15 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use futures::future::BoxFuture;
 use tokio::net::TcpListener;
 
 use rollcage_engine::intake::Catalogue;
 use rollcage_engine::{EngineLimits, EngineOptions, WarmLimits};
-use rollcage_model::network::HostEntry;
+use rollcage_model::network::{ClientRights, HostEntry};
 use rollcage_model::text::chain;
 use rollcage_proxy::outbound::{AllowRule, Guard};
 
-use super::listen::refused;
+use super::listen::{WebArguments, refused};
 use super::patience::PatienceArguments;
 use super::run::task::{RewardRange, reward_range};
 use super::signals::Signals;
@@ -31,6 +32,8 @@ use crate::server::web::{FrameAncestor, PageOptions};
 use crate::server::{self, ServerOptions, ShutdownHook, api};
 use crate::{Outcome, UsageError, output, settings};
 
+/// What stands for the path of our data where clients can read it.
+const HOME: &str = "$ROLLCAGE_HOME";
 /// How long an agent's server stands ready after the last rollout that wanted one of its kind.
 const WARM_LINGER: Duration = Duration::from_secs(300);
 
@@ -150,6 +153,15 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "MIN,MAX", value_parser = reward_range, allow_hyphen_values = true)]
     reward_range: Option<RewardRange>,
 
+    /// Let a task of --tasks keep its network, with the private hosts that it lists, also when a client brings the model that
+    /// drives its agent, or sends it messages
+    ///
+    /// Without it such a task is the client's, and reaches public hosts and those of --allow-host only, unless the client
+    /// changes nothing of it and names an `endpoint` and `model` that this server has configured; its agent takes no messages
+    /// then. What a client replaces of a task (its instruction, commands, files, agent) makes it the client's in any case.
+    #[arg(long)]
+    clients_drive_tasks: bool,
+
     /// Close a session that no socket holds and no call uses for so many seconds
     #[arg(long, default_value_t = 3600.0, value_name = "SECONDS", value_parser = seconds)]
     session_timeout: f64,
@@ -199,6 +211,9 @@ pub(crate) struct Arguments {
         value_name = "URL"
     )]
     frame_ancestor: Vec<FrameAncestor>,
+
+    #[command(flatten)]
+    web_around: WebArguments,
 
     #[command(flatten)]
     patience: PatienceArguments,
@@ -263,6 +278,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         open_sessions: Arc::clone(&backend.open_sessions),
         tasks,
         policy,
+        origins: arguments.web_around.allow_origin,
+        proxies: arguments.web_around.trust_proxy,
         tools: Arc::new(RolloutTools::new(Arc::clone(&backend))),
         page,
         path_prefix: arguments.path_prefix,
@@ -331,20 +348,26 @@ fn on_shutdown(readiness: Arc<Readiness>, backend: Arc<Backend>) -> ShutdownHook
     })
 }
 
-/// Tests readiness by starting a sandbox. The reason of a failure is public, so the path of our data is removed from
-/// it.
+/// Tests readiness by starting a sandbox, and by writing to the data directory. The reason of a failure is public, so the
+/// path of our data is removed from it.
 fn readiness(backend: &Arc<Backend>) -> Arc<Readiness> {
+    let store = backend.engine.store().clone();
+    let home = store.root().display().to_string();
+    let public = move |error: &dyn std::error::Error| chain(error).replace(&home, HOME);
+    let write = move || {
+        let written = store.try_write();
+        written.map_err(|error| format!("write to {HOME}: {error}"))
+    };
     let backend = Arc::clone(backend);
-    Readiness::new(Box::new(move || {
-        let backend = Arc::clone(&backend);
-        Box::pin(async move {
+    let trial = move || {
+        let (backend, public) = (Arc::clone(&backend), public.clone());
+        let trial: BoxFuture<'static, _> = Box::pin(async move {
             let tried = backend.engine.try_sandbox().await;
-            tried.map_err(|error| {
-                let home = backend.engine.store().root().display().to_string();
-                chain(&error).replace(&home, "$ROLLCAGE_HOME")
-            })
-        })
-    }))
+            tried.map_err(|error| public(&error))
+        });
+        trial
+    };
+    Readiness::new(Box::new(trial), Arc::new(write))
 }
 
 /// Prints a prominent warning at the start if no rollout can run: clients would only see their rollouts fail.
@@ -378,15 +401,22 @@ async fn backend(
         live_max: arguments.live_max,
         ..default
     };
+    // Those that are wrong now are an error now; later they are left out.
+    let known = settings::catalogue()?;
     let mut catalogue = Catalogue {
+        agents: rollcage_agents::all(),
+        more_agents: Arc::new(settings::own_agents()?),
         guard,
         upstream_patience: arguments.patience.upstream(),
         reward_range: arguments.reward_range.map(|range| range.0),
-        ..settings::catalogue()?
+        ..known
     };
     let network = Arc::make_mut(&mut catalogue.network);
     network.listed.extend(arguments.allow_host.clone());
-    network.client_rights.may_open = !arguments.no_open_network;
+    network.client_rights = ClientRights {
+        may_open: !arguments.no_open_network,
+        may_drive: arguments.clients_drive_tasks,
+    };
     let options = EngineOptions {
         catalogue: Arc::new(catalogue),
         limits,

@@ -4,7 +4,7 @@
 //! A token in a header always counts. The same token in a cookie, which browsers send whoever makes them ask, counts for
 //! requests of our own page only: see [`Access::admit`].
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use serde_json::json;
 
+use rollcage_model::network::address::Block;
 use rollcage_proxy::secret::{Secret, is_same_key};
 
 use super::client_limit::ClientLimit;
@@ -24,13 +25,15 @@ use super::reply;
 
 pub(crate) mod cookie;
 mod host;
+mod origin;
 mod requester;
 mod tries;
 
 pub(crate) use host::HostName;
 use host::is_loopback_authority;
+pub(crate) use origin::WebOrigin;
 use requester::{Requester, only_reads};
-use tries::Tries;
+pub(crate) use tries::Tries;
 
 /// A trainer makes hundreds of concurrent calls from one machine; more than this is a mistake or an attack.
 const REQUESTS_PER_CLIENT_MAX: usize = 1024;
@@ -63,6 +66,8 @@ pub(crate) enum AccessPolicy {
 
 pub(crate) struct Access {
     policy: AccessPolicy,
+    /// Whose pages may use a server without tokens, beside our own.
+    origins: Vec<WebOrigin>,
     /// Whether the page is served, whose files need no token.
     has_page: bool,
     requests: ClientLimit<RequestSource>,
@@ -89,21 +94,29 @@ pub(crate) enum AccessDenied {
          browser send: call it by its address, or serve it with `--host-name NAME` or with a token"
     )]
     UnknownHost,
-    #[error("a web page of another origin may not call this server; serve it with a token instead")]
+    #[error(
+        "a web page of another origin may not call this server: name that origin with `--allow-origin`, or serve it with a \
+         token"
+    )]
     ForeignOrigin,
-    #[error("a web page of another origin may not change anything here")]
+    #[error(
+        "a web page of another origin may not change anything here: name that origin with `--allow-origin`"
+    )]
     ForeignPage,
     #[error(
         "the sign-in of a browser counts for this server's own page only: send `Authorization: Bearer TOKEN` or \
          `x-api-key: TOKEN`"
     )]
     CookieAlone,
+    #[error("too many wrong tokens came from this address: try again in {} s", .0.as_secs() + 1)]
+    Wait(Duration),
 }
 
 impl AccessDenied {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             AccessDenied::NoToken => StatusCode::UNAUTHORIZED,
+            AccessDenied::Wait(_) => StatusCode::TOO_MANY_REQUESTS,
             AccessDenied::ForeignHost
             | AccessDenied::UnknownHost
             | AccessDenied::ForeignOrigin
@@ -117,6 +130,7 @@ impl AccessDenied {
         let text = self.to_string();
         let code = match self {
             AccessDenied::NoToken => "unauthorized",
+            AccessDenied::Wait(_) => "too_many_tries",
             AccessDenied::ForeignHost
             | AccessDenied::UnknownHost
             | AccessDenied::ForeignOrigin
@@ -128,12 +142,15 @@ impl AccessDenied {
             body["error"] = json!({"code": code, "message": text});
         }
         let mut response = reply::json(self.status(), &body);
-        if *self == AccessDenied::NoToken {
-            let bearer = header::HeaderValue::from_static("Bearer");
-            response
-                .headers_mut()
-                .insert(header::WWW_AUTHENTICATE, bearer);
-        }
+        let more = match self {
+            AccessDenied::NoToken => {
+                let bearer = header::HeaderValue::from_static("Bearer");
+                Some((header::WWW_AUTHENTICATE, bearer))
+            }
+            AccessDenied::Wait(left) => Some((header::RETRY_AFTER, (left.as_secs() + 1).into())),
+            _ => None,
+        };
+        response.headers_mut().extend(more);
         response
     }
 }
@@ -149,9 +166,19 @@ impl Access {
     pub(crate) fn new(policy: AccessPolicy, has_page: bool) -> Self {
         Access {
             policy,
+            origins: Vec::new(),
             has_page,
             requests: ClientLimit::new(REQUESTS_PER_CLIENT_MAX),
             tries: Tries::default(),
+        }
+    }
+
+    /// The same with what the operator knows of the web around it: whose pages may use it, and its own proxies.
+    pub(crate) fn with_web(self, origins: Vec<WebOrigin>, proxies: Vec<Block>) -> Self {
+        Access {
+            origins,
+            tries: Tries::behind(proxies),
+            ..self
         }
     }
 
@@ -171,12 +198,18 @@ impl Access {
                 Err(AccessDenied::UnknownHost)
             }
             AccessPolicy::Anyone(_) => match requester {
-                Requester::OtherPage if !only_reads(request) => Err(AccessDenied::ForeignPage),
+                Requester::OtherPage
+                    if !only_reads(request) && !is_among(request.headers(), &self.origins) =>
+                {
+                    Err(AccessDenied::ForeignPage)
+                }
                 _ => Ok(local_owner()),
             },
-            AccessPolicy::Loopback => check_local_caller(request.headers()).map(|()| local_owner()),
+            AccessPolicy::Loopback => {
+                check_local_caller(request, &self.origins).map(|()| local_owner())
+            }
             AccessPolicy::Tokens(tokens) => {
-                if let Some(owner) = owner_of(tokens, &offered_tokens(request)) {
+                if let Some(owner) = self.owner_by_header(tokens, request)? {
                     return Ok(owner);
                 }
                 let owner = owner_of(tokens, &cookie::tokens(request.headers()));
@@ -190,6 +223,25 @@ impl Access {
         }
     }
 
+    /// The owner of a token that a program sent, if it sent a right one. Wrong ones are counted.
+    fn owner_by_header(
+        &self,
+        tokens: &[AccessToken],
+        request: &Request,
+    ) -> Result<Option<Owner>, AccessDenied> {
+        let offered = offered_tokens(request);
+        if offered.is_empty() {
+            return Ok(None);
+        }
+        let owner = owner_of(tokens, &offered);
+        let peer = request.extensions().get::<Peer>().map(|peer| peer.0.ip());
+        let client = self.tries.client(peer, request.headers());
+        let name = owner.as_ref().map(|Owner(name)| &**name);
+        let judged = self.tries.judge(client, name, Instant::now());
+        judged.map_err(AccessDenied::Wait)?;
+        Ok(owner)
+    }
+
     /// The owner of a token that a browser wants to keep.
     pub(crate) fn sign_in(
         &self,
@@ -200,8 +252,7 @@ impl Access {
         let AccessPolicy::Tokens(tokens) = &self.policy else {
             return Ok(local_owner());
         };
-        let peer = peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip());
-        let client = tries::client(peer, headers);
+        let client = self.tries.client(peer.map(|peer| peer.0.ip()), headers);
         let now = Instant::now();
         if let Some(wait) = self.tries.wait(client, now) {
             return Err(SignInError::Wait(wait));
@@ -314,25 +365,31 @@ fn offered_tokens(request: &Request) -> Vec<String> {
     offered
 }
 
-/// Refuses web pages of other origins. They can make a browser on this machine call us, across origins or under a name
-/// that resolves to loopback (DNS rebinding); the `Host` and `Origin` headers reveal it.
-pub(crate) fn check_local_caller(headers: &HeaderMap) -> Result<(), AccessDenied> {
-    let text = |name: header::HeaderName| headers.get(name).map(|value| value.to_str());
-    if let Some(host) = text(header::HOST)
+/// Refuses web pages of other origins, also those of other ports. They can make a browser on this machine call us, across
+/// origins or under a name that resolves to loopback (DNS rebinding); the `Host` and `Origin` headers reveal it. A link to
+/// us on another page only reads, and has no `Origin`.
+pub(crate) fn check_local_caller<B>(
+    request: &axum::http::Request<B>,
+    origins: &[WebOrigin],
+) -> Result<(), AccessDenied> {
+    let headers = request.headers();
+    let host = headers.get(header::HOST).map(|value| value.to_str());
+    if let Some(host) = host
         && !host.is_ok_and(is_loopback_authority)
     {
         return Err(AccessDenied::ForeignHost);
     }
-    if let Some(origin) = text(header::ORIGIN) {
-        let authority = origin
-            .ok()
-            .and_then(|origin| origin.split_once("://"))
-            .map(|(_, authority)| authority);
-        if !authority.is_some_and(is_loopback_authority) {
-            return Err(AccessDenied::ForeignOrigin);
+    let is_link = only_reads(request) && !headers.contains_key(header::ORIGIN);
+    match Requester::of(headers) {
+        Requester::OtherPage if !is_link && !is_among(headers, origins) => {
+            Err(AccessDenied::ForeignOrigin)
         }
+        _ => Ok(()),
     }
-    Ok(())
+}
+
+fn is_among(headers: &HeaderMap, origins: &[WebOrigin]) -> bool {
+    origin::of(headers).is_some_and(|origin| origins.contains(&origin))
 }
 
 /// Whether the browser's connection is one that others cannot listen to: TLS, or this machine's own.
@@ -341,12 +398,14 @@ pub(crate) fn is_trustworthy(headers: &HeaderMap) -> bool {
     requester::is_https(headers) || authority.is_some_and(is_loopback_authority)
 }
 
-/// Whether the content type is JSON. Browsers do not let a page of another origin send this type without a preflight.
+/// Whether the content type is JSON. Browsers do not let a page of another origin send these types without a preflight.
 pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     let content_type = headers.get(header::CONTENT_TYPE);
     let content_type = content_type.and_then(|value| value.to_str().ok());
     let essence = content_type.and_then(|value| value.split(';').next());
-    essence.is_some_and(|it| it.trim().eq_ignore_ascii_case("application/json"))
+    let essence = essence.unwrap_or_default().trim().to_ascii_lowercase();
+    essence == "application/json"
+        || essence.starts_with("application/") && essence.ends_with("+json")
 }
 
 #[cfg(test)]
@@ -418,7 +477,7 @@ mod tests {
         assert!(is_in(&[("host", "LOCALHOST")]));
         assert!(is_in(&[
             ("host", "[::1]:8000"),
-            ("origin", "http://localhost:3000")
+            ("origin", "http://[::1]:8000")
         ]));
         assert!(!is_in(&[("host", "evil.example:8000")]));
         assert!(!is_in(&[("host", "127.0.0.1.evil.example")]));
@@ -427,5 +486,50 @@ mod tests {
             ("origin", "https://evil.example")
         ]));
         assert!(!is_in(&[("host", "localhost:8000"), ("origin", "null")]));
+    }
+
+    #[test]
+    fn a_page_of_another_port_is_another_origin() {
+        let plain = Access::new(AccessPolicy::Loopback, true);
+        let allowing = Access::new(AccessPolicy::Loopback, true)
+            .with_web(vec!["http://LOCALHOST:3000".parse().unwrap()], Vec::new());
+        let upgrade = [("connection", "upgrade"), ("upgrade", "websocket")];
+        for (origin, own, allowed) in [
+            ("http://localhost:8000", true, true),
+            ("http://localhost:3000", false, true),
+            ("http://127.0.0.1:8000", false, false),
+            ("https://localhost:8000", false, false),
+            ("http://localhost", false, false),
+            ("null", false, false),
+            ("file://", false, false),
+        ] {
+            let headers = [("host", "localhost:8000"), ("origin", origin)];
+            let socket = [&headers[..], &upgrade[..]].concat();
+            for (access, expected) in [(&plain, own), (&allowing, allowed)] {
+                for headers in [&headers[..], &socket[..]] {
+                    let is_in = owner(access, "/ws", headers).is_some();
+                    assert_eq!(is_in, expected, "{origin} {headers:?}");
+                }
+            }
+        }
+        // A link to the page, and an image on another page.
+        let link = [("host", "localhost:8000"), ("sec-fetch-site", "cross-site")];
+        assert!(owner(&plain, "/web/", &link).is_some());
+        let socket = [&link[..], &upgrade[..]].concat();
+        assert_eq!(owner(&plain, "/ws", &socket), None);
+    }
+
+    #[test]
+    fn an_origin_is_an_origin_alone() {
+        for wrong in [
+            "",
+            "localhost:3000",
+            "ftp://a",
+            "http://",
+            "http://a/b",
+            "https://*.a.example",
+        ] {
+            assert!(wrong.parse::<WebOrigin>().is_err(), "{wrong}");
+        }
     }
 }

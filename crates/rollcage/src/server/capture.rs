@@ -6,20 +6,21 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Map, Value, json};
 
+use rollcage_model::network::address::Block;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::outbound::Guard;
 use rollcage_proxy::probe::Profile;
 use rollcage_proxy::secret::{Secret, is_same_key};
-use rollcage_proxy::{Body, ModelSettings, Session, Sessions};
+use rollcage_proxy::{Body, ModelSettings, PeerAddress, Session, Sessions};
 
-use super::access::{check_local_caller, is_json};
+use super::access::{AccessDenied, Tries, WebOrigin, check_local_caller, is_json};
 use super::listen::BODY_LIMIT;
 
 mod document;
@@ -37,6 +38,10 @@ pub(crate) struct CaptureServer {
     default_endpoint: Endpoint,
     default_profile: Mutex<Profile>,
     admin_key: Option<Secret>,
+    /// Wrong admin keys by address.
+    tries: Tries,
+    /// Whose pages may use a proxy without an admin key.
+    origins: Vec<WebOrigin>,
     /// Which addresses sessions may use as `llm_url`; `None` where all sessions are the operator's own.
     guard: Option<Arc<Guard>>,
     /// Where sessions' exchanges are stored.
@@ -87,11 +92,22 @@ impl CaptureServer {
             default_endpoint,
             default_profile: Mutex::new(default_profile),
             admin_key,
+            tries: Tries::default(),
+            origins: Vec::new(),
             guard,
             directory,
             body_limit: BODY_LIMIT,
             upstream_patience: ModelSettings::default().upstream_patience,
             details: Mutex::default(),
+        }
+    }
+
+    /// The same with what the operator knows of the web around it, as for `rollcage serve`.
+    pub(crate) fn with_web(self, origins: Vec<WebOrigin>, proxies: Vec<Block>) -> Self {
+        CaptureServer {
+            origins,
+            tries: Tries::behind(proxies),
+            ..self
         }
     }
 
@@ -134,7 +150,7 @@ impl CaptureServer {
     fn check_caller(&self, request: &Request<Incoming>) -> Result<(), HttpError> {
         let headers = request.headers();
         if self.admin_key.is_none() {
-            let checked = check_local_caller(headers);
+            let checked = check_local_caller(request, &self.origins);
             checked.map_err(|refused| HttpError(refused.status(), refused.to_string()))?;
         }
         // A POST without a body needs no type: `curl -X POST localhost:8100/sessions`.
@@ -161,7 +177,20 @@ impl CaptureServer {
         };
         let bearer = header("authorization").and_then(|value| value.strip_prefix("Bearer "));
         let offered = bearer.or_else(|| header("x-api-key")).unwrap_or_default();
-        if is_same_key(offered.as_bytes(), expected.expose().as_bytes()) {
+        let is_right = is_same_key(offered.as_bytes(), expected.expose().as_bytes());
+        let peer = request.extensions().get::<PeerAddress>();
+        let client = self
+            .tries
+            .client(peer.map(|peer| peer.0), request.headers());
+        if !offered.is_empty()
+            && let Err(left) = self
+                .tries
+                .judge(client, is_right.then_some("admin"), Instant::now())
+        {
+            let denied = AccessDenied::Wait(left);
+            return Err(HttpError(denied.status(), denied.to_string()));
+        }
+        if is_right {
             return Ok(());
         }
         let message = "this route requires the capture admin key";

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use rollcage_engine::intake::{RequestOrigin, RolloutRequest};
 use rollcage_engine::live::{LiveAgent, LiveError, LiveRequest, LiveSandbox, LiveView};
 use rollcage_model::live::{PermissionPolicy, Reply};
 
@@ -105,8 +106,21 @@ pub(crate) fn read(
             .parsed::<PermissionPolicy>("permissions")?
             .unwrap_or_default(),
         models: given.texts("models")?.unwrap_or_default(),
-        rollout: request::read_given(tool, &mut given, context)?.request,
+        rollout: read_rollout(tool, &mut given, context)?,
     })
+}
+
+/// Whoever starts an agent talks to it, so that it is not the operator's task that decides what it does.
+fn read_rollout(
+    tool: &str,
+    given: &mut ToolArguments,
+    context: &RequestContext,
+) -> Result<RolloutRequest, ArgumentError> {
+    let mut request = request::read_given(tool, given, context)?.request;
+    if let RequestOrigin::Client { is_unchanged, .. } = &mut request.origin {
+        *is_unchanged &= context.catalogue.network.client_rights.may_drive;
+    }
+    Ok(request)
 }
 
 /// A name stands in tables and messages, and may be used in place of an id.

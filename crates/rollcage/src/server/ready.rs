@@ -1,4 +1,5 @@
-//! `/ready`: whether this server can run rollouts, which it tests at its start by starting a sandbox.
+//! `/ready`: whether this server can run rollouts: whether a sandbox can be started, which it tests at its start by starting
+//! one, and whether the data directory can be written, which it tests again all the time.
 //!
 //! `/health`, which OpenEnv defines, only says that the process answers. A server that is not ready stays up, so that
 //! `/ready` can give the reason, and becomes ready by itself once the cause is gone.
@@ -13,6 +14,7 @@ use axum::routing::get;
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Serialize;
+use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use super::reply;
@@ -22,15 +24,30 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// For a trial; one that hangs is a failure too.
 const TRIAL_LIMIT: Duration = Duration::from_secs(60);
 
+/// How often a file is written, however often somebody asks.
+const WRITE_EVERY: Duration = Duration::from_secs(3);
+/// For a small file; a disk that takes longer has gone away.
+const WRITE_LIMIT: Duration = Duration::from_secs(5);
+
 /// The reason until the first trial is over.
 const STARTING: &str = "starting";
 
 pub(crate) type Trial = Box<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
+/// Writes something to the data directory, on a thread that may block. Its error is public.
+pub(crate) type WriteTrial = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+
 pub(crate) struct Readiness {
     trial: Trial,
+    write: WriteTrial,
     retry_after: Duration,
+    write_every: Duration,
+    write_limit: Duration,
     state: Mutex<ReadyState>,
+    /// What came of the last write, and when.
+    written: Mutex<Option<(Instant, Option<String>)>>,
+    /// One that did not end in time. Another is begun when it has, so that a disk that hangs holds one thread.
+    hanging: tokio::sync::Mutex<Option<JoinHandle<Result<(), String>>>>,
     trials: TaskTracker,
 }
 
@@ -47,13 +64,49 @@ enum ReadyState {
 
 impl Readiness {
     /// The error of `trial` says why no sandbox can be started; it is public.
-    pub(crate) fn new(trial: Trial) -> Arc<Self> {
+    pub(crate) fn new(trial: Trial, write: WriteTrial) -> Arc<Self> {
         Arc::new(Readiness {
             trial,
+            write,
             retry_after: RETRY_AFTER,
+            write_every: WRITE_EVERY,
+            write_limit: WRITE_LIMIT,
             state: Mutex::new(ReadyState::Trying(None)),
+            written: Mutex::default(),
+            hanging: tokio::sync::Mutex::default(),
             trials: TaskTracker::new(),
         })
+    }
+
+    /// Why the data directory cannot be written, as of some seconds ago at most.
+    async fn write_problem(&self) -> Option<String> {
+        let mut hanging = self.hanging.lock().await;
+        let known = self.written().clone();
+        if let Some((at, problem)) = known
+            && at.elapsed() < self.write_every
+        {
+            return problem;
+        }
+        let write = Arc::clone(&self.write);
+        let begin = || tokio::task::spawn_blocking(move || write());
+        let mut writing = hanging.take().unwrap_or_else(begin);
+        let problem = match tokio::time::timeout(self.write_limit, &mut writing).await {
+            Ok(Ok(tried)) => tried.err(),
+            Ok(Err(error)) => Some(format!("write to the data directory: {error}")),
+            Err(_) => {
+                *hanging = Some(writing);
+                let limit_s = self.write_limit.as_secs_f64();
+                Some(format!(
+                    "write to the data directory: nothing came of it in {limit_s} s"
+                ))
+            }
+        };
+        *self.written() = Some((Instant::now(), problem.clone()));
+        problem
+    }
+
+    fn written(&self) -> std::sync::MutexGuard<'_, Option<(Instant, Option<String>)>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for running trials.
@@ -104,8 +157,11 @@ impl Readiness {
             let this = Arc::clone(self);
             self.trials.spawn(async move { this.try_now().await });
         }
+        let this = Arc::clone(self);
+        self.trials.spawn(async move { this.write_problem().await });
+        let of_writing = || self.written().clone()?.1;
         match &*self.state() {
-            ReadyState::Ready => None,
+            ReadyState::Ready => of_writing(),
             ReadyState::Trying(None) => Some(STARTING.to_owned()),
             ReadyState::Trying(Some(reason)) | ReadyState::Failed { reason, .. } => {
                 Some(reason.clone())
@@ -122,7 +178,8 @@ impl Readiness {
                 tracing::warn!("a sandbox can be started now: the server is ready");
             }
         }
-        let (status, body) = status_and_body(&self.state());
+        let problem = self.write_problem().await;
+        let (status, body) = status_and_body(&self.state(), problem);
         let mut response = reply::json(status, &body);
         let no_store = axum::http::HeaderValue::from_static("no-store");
         response
@@ -135,14 +192,14 @@ impl Readiness {
 /// The answer of `/ready`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct ReadyAnswer {
-    /// Whether a sandbox was started.
+    /// Whether a sandbox was started, and the data directory can be written.
     ready: bool,
-    /// Why not; left out when one was.
+    /// Why not; left out when it is ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
 
-fn status_and_body(state: &ReadyState) -> (StatusCode, ReadyAnswer) {
+fn status_and_body(state: &ReadyState, write_problem: Option<String>) -> (StatusCode, ReadyAnswer) {
     let unready = |reason: &str| {
         let answer = ReadyAnswer {
             ready: false,
@@ -150,16 +207,19 @@ fn status_and_body(state: &ReadyState) -> (StatusCode, ReadyAnswer) {
         };
         (StatusCode::SERVICE_UNAVAILABLE, answer)
     };
-    match state {
-        ReadyState::Ready => {
+    match (state, write_problem) {
+        (ReadyState::Ready, Some(reason)) => unready(&reason),
+        (ReadyState::Ready, None) => {
             let answer = ReadyAnswer {
                 ready: true,
                 reason: None,
             };
             (StatusCode::OK, answer)
         }
-        ReadyState::Trying(None) => unready(STARTING),
-        ReadyState::Trying(Some(reason)) | ReadyState::Failed { reason, .. } => unready(reason),
+        (ReadyState::Trying(None), _) => unready(STARTING),
+        (ReadyState::Trying(Some(reason)) | ReadyState::Failed { reason, .. }, _) => {
+            unready(reason)
+        }
     }
 }
 
@@ -188,13 +248,97 @@ mod tests {
                 }
             })
         });
-        let readiness = Readiness {
+        (of(trial, Arc::new(|| Ok(())), retry_after), tried)
+    }
+
+    fn of(trial: Trial, write: WriteTrial, retry_after: Duration) -> Arc<Readiness> {
+        Arc::new(Readiness {
             trial,
+            write,
             retry_after,
+            write_every: retry_after,
+            write_limit: Duration::from_millis(50),
             state: Mutex::new(ReadyState::Trying(None)),
+            written: Mutex::default(),
+            hanging: Default::default(),
             trials: TaskTracker::new(),
-        };
-        (Arc::new(readiness), tried)
+        })
+    }
+
+    #[tokio::test]
+    async fn a_data_directory_that_cannot_be_written_is_told_until_it_can() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = directory.path().join("home");
+        let store = rollcage_engine::store::Store::open(&home).unwrap();
+        let write: WriteTrial =
+            Arc::new(move || store.try_write().map_err(|error| error.kind().to_string()));
+        let readiness = of(
+            Box::new(|| Box::pin(async { Ok(()) })),
+            write,
+            Duration::ZERO,
+        );
+        readiness.try_now().await.unwrap();
+        let ready = (200, json!({"ready": true}));
+        assert_eq!(ask(&readiness).await, ready);
+        assert_eq!(
+            std::fs::read_dir(&home).unwrap().count(),
+            2,
+            "nothing is left there"
+        );
+        std::fs::rename(&home, directory.path().join("away")).unwrap();
+        let reason = json!({"ready": false, "reason": "entity not found"});
+        assert_eq!(ask(&readiness).await, (503, reason));
+        assert_eq!(readiness.problem().as_deref(), Some("entity not found"));
+        std::fs::rename(directory.path().join("away"), &home).unwrap();
+        assert_eq!(ask(&readiness).await, ready);
+        readiness.close().await;
+        assert_eq!(readiness.problem(), None);
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_hangs_holds_one_thread_and_frequent_requests_write_nothing() {
+        let (tell, told) = std::sync::mpsc::channel::<()>();
+        let told = Mutex::new(told);
+        let writes = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&writes);
+        let write: WriteTrial = Arc::new(move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let _ = told.lock().unwrap().recv();
+            Ok(())
+        });
+        let readiness = of(
+            Box::new(|| Box::pin(async { Ok(()) })),
+            write,
+            Duration::ZERO,
+        );
+        readiness.try_now().await.unwrap();
+        for _ in 0..2 {
+            let (status, body) = ask(&readiness).await;
+            assert_eq!(status, 503);
+            let reason = body["reason"].as_str().unwrap();
+            assert!(reason.contains("nothing came of it in 0.05 s"), "{reason}");
+        }
+        tell.send(()).unwrap();
+        assert_eq!(ask(&readiness).await.0, 200);
+        assert_eq!(writes.load(Ordering::SeqCst), 1);
+        drop(tell);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_written_more_often_than_every_few_seconds() {
+        let writes = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&writes);
+        let write: WriteTrial = Arc::new(move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        });
+        let trial: Trial = Box::new(|| Box::pin(async { Ok(()) }));
+        let readiness = of(trial, write, Duration::from_secs(3600));
+        readiness.try_now().await.unwrap();
+        for _ in 0..100 {
+            assert_eq!(ask(&readiness).await.0, 200);
+        }
+        assert_eq!(writes.load(Ordering::SeqCst), 1);
     }
 
     async fn ask(readiness: &Arc<Readiness>) -> (u16, Value) {

@@ -173,6 +173,8 @@ fn options() -> ServerOptions {
         open_sessions: Arc::default(),
         tasks: Arc::default(),
         policy: AccessPolicy::Loopback,
+        origins: Vec::new(),
+        proxies: Vec::new(),
         tools: Arc::new(TestTools::new()),
         page: Some(PageOptions::default()),
         path_prefix: None,

@@ -301,7 +301,17 @@ async fn a_killed_supervisor_leaves_an_interrupted_turn_and_nothing_that_runs() 
     let supervisor = home.supervisors();
     assert_eq!(supervisor.len(), 1);
     kill(Pid::from_raw(supervisor[0]), Signal::SIGKILL).unwrap();
-    assert_eq!(client.end().1, 3);
+    let (replies, status) = client.end();
+    assert_eq!(status, 1);
+    let is_last = |reply: &&Value| reply["kind"] == "final" || reply["kind"] == "error";
+    assert_eq!(replies.iter().filter(is_last).count(), 1, "{replies:?}");
+    let last = replies.last().unwrap();
+    assert_eq!(
+        (&last["code"], &last["retryable"]),
+        (&json!("interrupted"), &json!(true))
+    );
+    // The first was read before.
+    assert_eq!(last["seq"], json!(replies.len() + 1), "{replies:?}");
     until("the sandbox is gone", || home.processes().is_empty());
     let listed = home.json(&["live", "list", "--json"]);
     assert_eq!(listed[0]["state"], "stopped");
@@ -311,6 +321,10 @@ async fn a_killed_supervisor_leaves_an_interrupted_turn_and_nothing_that_runs() 
     assert_eq!(
         (&turn["end"]["kind"], &turn["end"]["code"]),
         (&json!("error"), &json!("interrupted"))
+    );
+    assert_eq!(
+        (&last["turn_id"], &last["trace_id"]),
+        (&turn["turn_id"], &turn["turn_id"])
     );
     // SIGTERM saves it and ends in good order.
     kill(Pid::from_raw(home.supervisors()[0]), Signal::SIGTERM).unwrap();

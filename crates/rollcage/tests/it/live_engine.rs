@@ -293,7 +293,7 @@ async fn without_a_sandbox_an_agent_has_a_home_of_its_own_and_is_not_recorded() 
 
     asked.rollout.origin = rollcage_engine::intake::RequestOrigin::Client {
         mcp: Default::default(),
-        has_own_network: false,
+        is_unchanged: false,
     };
     let refused = engine.live().start(asked).await.err();
     assert!(matches!(refused, Some(LiveError::NoSandbox)), "{refused:?}");

@@ -542,6 +542,7 @@ async fn a_web_page_cannot_use_it() {
         ("host", "127.0.0.1.evil.example", 403),
         ("origin", "https://evil.example", 403),
         ("origin", "null", 403),
+        ("origin", "http://localhost:3000", 403),
         ("content-type", "text/plain;charset=UTF-8", 415),
         ("content-type", "application/x-www-form-urlencoded", 415),
         ("content-type", "multipart/form-data; boundary=x", 415),
@@ -572,10 +573,43 @@ async fn a_web_page_cannot_use_it() {
     let (_, listed) = proxy.send("GET", "/sessions", "", &json!({})).await;
     let listed: Value = serde_json::from_str(&listed).unwrap();
     assert_eq!(listed["sessions"].as_array().unwrap().len(), 1);
-    // A page of this machine's own, and a request that says nothing.
-    let request = client.post(format!("{}/sessions", proxy.url));
-    let request = request.header("origin", "http://localhost:3000");
-    assert_eq!(request.send().await.unwrap().status(), 200);
+    // A page whose origin is allowed, and a request that says nothing.
+    let proxy = Proxy::start(&upstream, &["--allow-origin", "http://localhost:3000"]);
+    for (origin, expected) in [
+        (Some("http://localhost:3000"), 200),
+        (Some("http://localhost:3001"), 403),
+        (None, 200),
+    ] {
+        let mut request = client.post(format!("{}/sessions", proxy.url));
+        if let Some(origin) = origin {
+            request = request.header("origin", origin);
+        }
+        assert_eq!(
+            request.send().await.unwrap().status(),
+            expected,
+            "{origin:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn wrong_admin_keys_are_refused_and_soon_not_even_looked_at() {
+    let upstream = Upstream::start(vllm).unwrap();
+    let arguments = ["--admin-key-env", "ADMIN", "--trust-proxy", "127.0.0.1"];
+    let proxy = Proxy::start(&upstream, &arguments);
+    let client = rollcage_proxy::outbound::client(&proxy.url).unwrap();
+    let ask = async |key: &str, from: &str| {
+        let request = client
+            .get(format!("{}/sessions", proxy.url))
+            .bearer_auth(key);
+        let request = request.header("x-forwarded-for", from);
+        request.send().await.unwrap().status().as_u16()
+    };
+    for _ in 0..10 {
+        assert_eq!(ask("a-key-that-is-wrong", "192.0.2.1").await, 401);
+    }
+    assert_eq!(ask(ADMIN_KEY, "192.0.2.1").await, 429);
+    assert_eq!(ask(ADMIN_KEY, "192.0.2.2").await, 200);
 }
 
 #[tokio::test]

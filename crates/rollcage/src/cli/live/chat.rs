@@ -161,7 +161,7 @@ impl Chat<'_> {
                         return Ok(Next::Leave);
                     }
                     is_aborted = true;
-                    abort(&self.api, &replies).await?;
+                    abort(&self.api, &replies).await;
                     continue;
                 }
             };
@@ -196,7 +196,10 @@ impl Chat<'_> {
             );
             let line = tokio::select! {
                 line = tokio::time::timeout(limit, self.lines.next()) => line,
-                () = self.signals.next() => return abort(&self.api, replies).await,
+                () = self.signals.next() => {
+                    abort(&self.api, replies).await;
+                    return Ok(());
+                }
             };
             let Ok(Some(line)) = line else {
                 return self.screen.say("No answer.").map_err(Into::into);

@@ -11,7 +11,7 @@ use reqwest::{Method, Response, StatusCode};
 use serde_json::Value;
 
 use rollcage_dialect::sse::Splitter;
-use rollcage_model::live::Reply;
+use rollcage_model::live::{ErrorCode, Reply, ReplyKind};
 use rollcage_proxy::outbound;
 use rollcage_proxy::secret::Secret;
 
@@ -112,10 +112,18 @@ impl Api {
         let location = response.headers().get(reqwest::header::LOCATION);
         let path = location.and_then(|value| value.to_str().ok());
         let path = path.context("the answer names no turn")?.to_owned();
+        let turn_id = path.rsplit('/').next().unwrap_or_default().to_owned();
         let bytes = response.bytes_stream();
         let bytes = bytes.map(|chunk| chunk.map(|chunk| chunk.to_vec()).map_err(Into::into));
         Ok(Replies {
             path,
+            last: Reply {
+                trace_id: input["trace_id"].as_str().unwrap_or(&turn_id).to_owned(),
+                seq: 0,
+                turn_id,
+                session_id: None,
+                kind: lost(),
+            },
             bytes: bytes.boxed(),
             splitter: Splitter::new(EVENT_BYTES_MAX),
             waiting: Vec::new().into(),
@@ -192,6 +200,8 @@ async fn failure(response: Response) -> anyhow::Error {
 pub(super) struct Replies {
     /// The turn's own path.
     path: String,
+    /// What ends the turn here if the connection ends first, numbered like the last reply that came.
+    last: Reply,
     bytes: BoxStream<'static, anyhow::Result<Vec<u8>>>,
     splitter: Splitter,
     waiting: std::collections::VecDeque<Reply>,
@@ -202,14 +212,18 @@ impl Replies {
         &self.path
     }
 
-    /// The next reply. A stream that ends before the terminal one is an error.
+    /// The next reply. A stream that ends before the terminal one is ended by one of ours.
     pub(super) async fn next(&mut self) -> anyhow::Result<Reply> {
         loop {
             if let Some(reply) = self.waiting.pop_front() {
+                self.last.seq = reply.seq;
+                self.last.session_id.clone_from(&reply.session_id);
                 return Ok(reply);
             }
-            let lost = "the connection ended before the turn: whoever has the agent was ended";
-            let chunk = self.bytes.next().await.context(lost)?.context(lost)?;
+            let Some(Ok(chunk)) = self.bytes.next().await else {
+                self.last.seq += 1;
+                return Ok(self.last.clone());
+            };
             for event in self.splitter.push(&chunk)? {
                 if let Some(data) = event.data {
                     let reply = serde_json::from_str(&data).context("read a reply")?;
@@ -217,5 +231,13 @@ impl Replies {
                 }
             }
         }
+    }
+}
+
+fn lost() -> ReplyKind {
+    ReplyKind::Error {
+        code: ErrorCode::Interrupted,
+        message: "the connection ended before the turn: whoever has the agent was ended, or is out of reach".to_owned(),
+        retryable: true,
     }
 }

@@ -112,7 +112,7 @@ pub(super) async fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
                     return Err(crate::Interrupted.into());
                 }
                 is_aborted = true;
-                abort(&api, &replies).await?;
+                abort(&api, &replies).await;
                 continue;
             }
         };
@@ -135,11 +135,12 @@ enum Shown {
     Text(Box<screen::Screen<Box<dyn Write + Send>>>),
 }
 
-/// Ends a turn early; its terminal reply still comes.
-pub(super) async fn abort(api: &Api, replies: &Replies) -> anyhow::Result<()> {
+/// Ends a turn early; its terminal reply still comes, also where nobody is left who could be told.
+pub(super) async fn abort(api: &Api, replies: &Replies) {
     let path = format!("{}/abort", replies.turn_path());
-    api.post(&path, None).await?;
-    Ok(())
+    if let Err(error) = api.post(&path, None).await {
+        tracing::warn!("abort the turn: {error:#}");
+    }
 }
 
 async fn text(given: &str) -> anyhow::Result<String> {

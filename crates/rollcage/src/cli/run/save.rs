@@ -1,11 +1,12 @@
 //! `--save DIR`: copies what was kept of each rollout out of its record.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use anyhow::Context;
 
-use rollcage_engine::store::{ARTIFACTS_DIRECTORY, PATCH_FILE};
+use rollcage_engine::store::{ARTIFACTS_DIRECTORY, HOLE_BYTES, PATCH_FILE, is_hole};
 use rollcage_model::record::RolloutResult;
 
 use crate::UsageError;
@@ -36,7 +37,55 @@ fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     if let Some(parent) = to.parent() {
         fs::create_dir_all(parent).with_context(|| format!("make {}", parent.display()))?;
     }
-    let copied = fs::copy(from, to);
-    copied.with_context(|| format!("copy {} to {}", from.display(), to.display()))?;
-    Ok(())
+    let copied = copy_with_holes(from, to);
+    copied.with_context(|| format!("copy {} to {}", from.display(), to.display()))
+}
+
+/// What takes no room in the record takes none in the copy.
+fn copy_with_holes(from: &Path, to: &Path) -> io::Result<()> {
+    let (mut from, mut to) = (File::open(from)?, File::create(to)?);
+    let mut block = Vec::with_capacity(HOLE_BYTES);
+    loop {
+        block.clear();
+        (&mut from)
+            .take(HOLE_BYTES as u64)
+            .read_to_end(&mut block)?;
+        match is_hole(&block) {
+            _ if block.is_empty() => {
+                let length = to.stream_position()?;
+                return to.set_len(length);
+            }
+            true => drop(to.seek(SeekFrom::Current(block.len() as i64))?),
+            false => to.write_all(&block)?,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn a_copy_has_the_same_bytes_and_no_room_for_holes() {
+        let directory = tempfile::tempdir().unwrap();
+        let (from, to) = (directory.path().join("a"), directory.path().join("b/c"));
+        for (length, marks) in [
+            (0, &[][..]),
+            (5, &[0, 4]),
+            (16 << 20, &[8 << 20]),
+            (100_000, &[]),
+        ] {
+            let mut content = vec![0; length];
+            marks.iter().for_each(|at: &usize| content[*at] = 1);
+            fs::write(&from, &content).unwrap();
+            copy(&from, &to).unwrap();
+            assert!(fs::read(&to).unwrap() == content, "{length}");
+            assert!(
+                to.metadata().unwrap().blocks() * 512 <= 128 << 10,
+                "{length}"
+            );
+        }
+    }
 }

@@ -1,9 +1,9 @@
 //! Who makes a request, as its browser tells: our own page, another page, or the user. Scripts of a page cannot set
 //! these headers.
 
-use axum::extract::Request;
-use axum::http::{HeaderMap, Method, header};
+use axum::http::{HeaderMap, Method, Request, header};
 
+use super::origin;
 use crate::server::websocket::handshake;
 
 /// The maker of a request.
@@ -28,19 +28,17 @@ impl Requester {
                 _ => Requester::OtherPage,
             };
         }
-        match headers.get(header::ORIGIN) {
-            None => Requester::Unknown,
-            Some(origin) if origin.to_str().is_ok_and(|it| is_own(it, headers)) => {
-                Requester::OwnPage
-            }
-            Some(_) => Requester::OtherPage,
+        match origin::of(headers) {
+            Some(origin) if origin::is_own(&origin, headers) => Requester::OwnPage,
+            None if !headers.contains_key(header::ORIGIN) => Requester::Unknown,
+            Some(_) | None => Requester::OtherPage,
         }
     }
 }
 
 /// Whether a request can change nothing. Its answer cannot be read by pages of other origins either, since we send no
 /// CORS headers; those do not concern WebSockets.
-pub(crate) fn only_reads(request: &Request) -> bool {
+pub(crate) fn only_reads<B>(request: &Request<B>) -> bool {
     matches!(*request.method(), Method::GET | Method::HEAD)
         && !handshake::is_websocket(request.headers())
 }
@@ -69,23 +67,6 @@ fn first_value<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let value = headers.get(name)?.to_str().ok()?;
     let first = value.split(',').next()?.trim();
     Some(first).filter(|first| !first.is_empty())
-}
-
-fn is_own(origin: &str, headers: &HeaderMap) -> bool {
-    let Some((scheme, authority)) = origin.split_once("://") else {
-        return false;
-    };
-    let default_port = match scheme {
-        "http" => ":80",
-        "https" => ":443",
-        _ => return false,
-    };
-    let plain = |text: &str| {
-        let text = text.to_ascii_lowercase();
-        let shorter = text.strip_suffix(default_port).map(str::to_owned);
-        shorter.unwrap_or(text)
-    };
-    own_authority(headers).is_some_and(|own| plain(own) == plain(authority))
 }
 
 #[cfg(test)]

@@ -58,6 +58,30 @@ fn what_means_nothing_for_it_is_refused() {
 }
 
 #[test]
+fn a_task_of_the_servers_is_the_clients_who_talks_to_its_agent() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("own.toml"), "instruction = 'go'").unwrap();
+    for may_drive in [false, true] {
+        let mut catalogue = Catalogue::built_in();
+        Arc::make_mut(&mut catalogue.network)
+            .client_rights
+            .may_drive = may_drive;
+        let context = RequestContext {
+            tasks: Arc::new(Tasks::read(folder.path()).unwrap()),
+            catalogue: Arc::new(catalogue),
+            body_limit: BODY_LIMIT,
+        };
+        let values = json!({"task": "own", "endpoint": "openai"});
+        let request = read("live_start", values.as_object().unwrap().clone(), &context).unwrap();
+        let expected = RequestOrigin::Client {
+            mcp: Default::default(),
+            is_unchanged: may_drive,
+        };
+        assert_eq!(request.rollout.origin, expected);
+    }
+}
+
+#[test]
 fn schema_and_names_are_the_same() {
     let schema = start_schema();
     let mut listed: Vec<_> = schema["properties"].as_object().unwrap().keys().collect();

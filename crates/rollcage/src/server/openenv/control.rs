@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use axum::body::Bytes;
 use axum::extract::Request;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::{Map, Value};
 
@@ -12,7 +11,7 @@ use super::OpenEnvServer;
 use super::action::{Action, Observation};
 use super::problem::{Fields, invalid_json, no_object, problem};
 use super::session::Session;
-use crate::server::access::Owner;
+use crate::server::access::{Owner, is_json};
 use crate::server::reply;
 
 /// The original's limit.
@@ -109,17 +108,4 @@ pub(crate) async fn object(
 
 pub(crate) fn no_body() -> Value {
     problem("missing", &["body".into()], "Field required", &Value::Null)
-}
-
-fn is_json(headers: &HeaderMap) -> bool {
-    let Some(kind) = headers
-        .get(header::CONTENT_TYPE)
-        .map(|kind| kind.as_bytes())
-    else {
-        return false;
-    };
-    let kind = Bytes::copy_from_slice(kind).to_ascii_lowercase();
-    let kind = String::from_utf8_lossy(&kind);
-    let kind = kind.split(';').next().unwrap_or_default().trim();
-    kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"))
 }

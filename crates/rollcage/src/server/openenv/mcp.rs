@@ -19,7 +19,7 @@ use super::long_answer::{self, ProgressSubscriber};
 use super::result::{self, ResultFormat};
 use super::session::{CloseOutcome, Session, SessionError};
 use super::{OpenEnvServer, rpc};
-use crate::server::access::Owner;
+use crate::server::access::{Owner, is_json};
 use crate::server::reply;
 use crate::server::tool::{ClientKind, ProgressUpdate, ToolError, ToolInfo};
 
@@ -84,9 +84,14 @@ pub(crate) fn refusal(error: SessionError) -> Value {
     )
 }
 
-/// `POST /mcp`: always 200, whatever is wrong with the request.
+/// `POST /mcp`: always 200, whatever is wrong with the request. Its type is JSON's, which web pages of other origins cannot
+/// send.
 pub(crate) async fn post(server: Arc<OpenEnvServer>, owner: Owner, request: Request) -> Response {
     let (head, body) = request.into_parts();
+    if !is_json(&head.headers) {
+        let text = "send `content-type: application/json`";
+        return reply::last(reply::detail(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
+    }
     let limits = &server.limits;
     let body = match reply::read_body(body, limits.body_bytes_max, limits.body_read).await {
         Ok(body) => body,

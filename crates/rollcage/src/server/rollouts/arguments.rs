@@ -41,6 +41,12 @@ impl ToolArguments {
         self.values.contains_key(name)
     }
 
+    /// Those that are given; an empty string counts as omitted.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        let given = self.values.iter().filter(|(_, value)| **value != "");
+        given.map(|(name, _)| name.as_str())
+    }
+
     /// A string; an empty one counts as omitted, as in the original.
     pub(crate) fn text(&mut self, name: &str) -> Result<Option<String>, ArgumentError> {
         match self.values.remove(name) {

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use rollcage_endpoints::check::EndpointError;
 use rollcage_engine::intake::{ModelOptions, RequestError, RequestOrigin, RolloutRequest};
+use rollcage_engine::network::NetworkError;
 use rollcage_model::script::Step;
 use rollcage_model::task::{
     AgentDriver, Mode, RewardSource, SandboxLimits, SetupUser, Task, TaskBudget,
@@ -21,6 +22,7 @@ mod endpoint;
 mod files;
 mod mcp;
 mod options;
+mod rights;
 
 /// All arguments, in the order in which errors list them.
 pub(crate) const NAMES: &[&str] = &[
@@ -96,28 +98,6 @@ pub(crate) const LIMITS: &[&str] = &[
     "artifacts_mb",
 ];
 
-/// What a client can have run in a sandbox. A task of the server's keeps the right to the hosts that its operator listed
-/// for it only without any of these.
-const RUNS: [&str; 17] = [
-    "instruction",
-    "setup",
-    "services",
-    "verify_services",
-    "setup_shell",
-    "setup_user",
-    "verify",
-    "test_script",
-    "reward",
-    "reward_range",
-    "solution",
-    "files",
-    "upload_files",
-    "env",
-    "mcp",
-    "agent_options",
-    "network",
-];
-
 /// The tool whose rollouts are followed and messaged: their agents run as servers where they can.
 const FOLLOWED: &str = "start_rollout";
 /// The most rollouts of one call.
@@ -154,13 +134,13 @@ pub(crate) fn read_given(
     given: &mut ToolArguments,
     context: &RequestContext,
 ) -> Result<RolloutArguments, ArgumentError> {
+    let is_unchanged = given.has("task") && given.names().all(rights::leaves_unchanged);
     let agent = given.text("agent")?;
     let agent = agent.unwrap_or_else(|| "opencode".to_owned());
-    let chosen = rollcage_agents::choose(context.catalogue.agents.clone(), &agent);
+    let chosen = rollcage_agents::choose(context.catalogue.agents(), &agent);
     let (chosen, _) = chosen.map_err(|error| error.to_string())?;
     let has_default = given.has("solution") || chosen.dialect().is_none();
     let endpoint = endpoint::read(given, has_default, &context.catalogue)?;
-    let has_own_network = given.has("task") && !RUNS.iter().any(|name| given.has(name));
     let (LoadedTask { mut task, uploads }, mcp) = read_task(given, context)?;
     check_commands(&task)?;
     read_budget(given, &mut task.budget)?;
@@ -186,10 +166,7 @@ pub(crate) fn read_given(
         agent,
         endpoint,
         options,
-        origin: RequestOrigin::Client {
-            mcp,
-            has_own_network,
-        },
+        origin: RequestOrigin::Client { mcp, is_unchanged },
         ..RolloutRequest::new(task)
     };
     Ok(RolloutArguments { request, count })
@@ -222,6 +199,9 @@ pub(crate) fn explain(error: RequestError) -> ArgumentError {
         | RequestError::Group
         | RequestError::Labels
         | RequestError::TopLogprobs) => format!("argument {error}"),
+        error @ RequestError::Network(NetworkError::Client(_)) => format!(
+            "{error}; a task of this server keeps its own network only where a client changes nothing of it and brings no model"
+        ),
         error => chain(&error),
     }
 }

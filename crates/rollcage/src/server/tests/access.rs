@@ -22,6 +22,7 @@ async fn rpc_as(served: &Served, token: &str, method: &str, params: Value) -> Va
     let request = served
         .client
         .post(served.url("/mcp"))
+        .header("content-type", "application/json")
         .body(body.to_string());
     read(request.bearer_auth(token).send().await.unwrap()).await
 }

@@ -51,6 +51,7 @@ async fn calls_that_outlast_the_grace_are_dropped() {
     let request = served
         .client
         .post(served.url("/mcp"))
+        .header("content-type", "application/json")
         .body(body.to_string());
     let mut posting = JoinSet::new();
     posting.spawn(request.send());

@@ -155,13 +155,92 @@ async fn wrong_tokens_are_refused_and_soon_not_even_looked_at() {
     let late = served.sign_in(TOKEN, &[]).await;
     assert_eq!(late.status(), 429);
     assert!(late.headers().contains_key("retry-after"));
-    // Others, who come through the same proxy, are not concerned; nor is a token in a header.
-    let other = served
-        .sign_in(TOKEN, &[("x-forwarded-for", "5.6.7.8")])
-        .await;
-    assert_eq!(other.status(), 200);
+    // Who says to come from elsewhere does not, and a header is no way around.
+    let other = served.sign_in(TOKEN, &[("x-forwarded-for", "5.6.7.8")]);
+    assert_eq!(other.await.status(), 429);
     let header = [("x-api-key", TOKEN)];
-    assert_eq!(served.status_with("GET", "/metadata", &header).await, 200);
+    assert_eq!(served.status_with("GET", "/metadata", &header).await, 429);
+}
+
+#[tokio::test]
+async fn wrong_tokens_in_headers_count_as_wrong_sign_ins_do() {
+    let served = Served::with(with_token()).await;
+    let right = ("authorization", "Bearer a-token-that-is-long");
+    assert_eq!(served.status_with("GET", "/metadata", &[right]).await, 200);
+    for number in 0..10 {
+        let (path, name) = match number % 2 {
+            0 => ("/metadata", "x-api-key"),
+            _ => ("/v1/rollouts", "authorization"),
+        };
+        let wrong = [(name, "Bearer a-token-that-is-wrong")];
+        assert_eq!(served.status_with("GET", path, &wrong).await, 401);
+    }
+    let wrong = [("x-api-key", "a-token-that-is-wrong")];
+    let late = served.send("GET", "/v1/rollouts", &wrong, "").await;
+    assert_eq!(late.status(), 429);
+    assert!(late.headers().contains_key("retry-after"));
+    assert_eq!(read(late).await["error"]["code"], "too_many_tries");
+    assert_eq!(served.sign_in(TOKEN, &[]).await.status(), 429);
+    // A program that was right from there is not locked out by another that is wrong.
+    assert_eq!(served.status_with("GET", "/metadata", &[right]).await, 200);
+}
+
+#[tokio::test]
+async fn behind_a_proxy_that_is_named_each_client_counts_for_itself() {
+    let served = Served::with(ServerOptions {
+        proxies: vec!["127.0.0.1/32".parse().unwrap()],
+        ..with_token()
+    })
+    .await;
+    let from = |address| ("x-forwarded-for", address);
+    for _ in 0..10 {
+        let wrong = [from("9.9.9.9")];
+        let answer = served.sign_in("a-token-that-is-wrong", &wrong).await;
+        assert_eq!(answer.status(), 401);
+    }
+    for (client, expected) in [
+        ("9.9.9.9", 429),
+        ("5.6.7.8, 9.9.9.9", 429),
+        ("5.6.7.8", 200),
+    ] {
+        let answer = served.sign_in(TOKEN, &[from(client)]).await;
+        assert_eq!(answer.status(), expected, "{client}");
+    }
+}
+
+/// A page of some other program on this machine.
+#[tokio::test]
+async fn a_page_of_another_port_does_nothing_unless_its_origin_is_allowed() {
+    let call = json!({"jsonrpc": "2.0", "method": "openenv/session/create", "params": {}, "id": 1});
+    let call = call.to_string();
+    let json = ("content-type", "application/json");
+    let other = ("origin", "http://127.0.0.1:1");
+    for allowed in [false, true] {
+        let origins = allowed.then(|| other.1.parse().unwrap());
+        let served = Served::with(ServerOptions {
+            origins: origins.into_iter().collect(),
+            ..options()
+        })
+        .await;
+        let own = format!("http://{}", served.address);
+        let (mcp, ws) = match allowed {
+            true => (200, 101),
+            false => (403, 403),
+        };
+        for (origin, mcp, ws) in [(other, mcp, ws), (("origin", own.as_str()), 200, 101)] {
+            assert_eq!(upgrade(&served, &[origin]).await, ws, "{origin:?}");
+            let answer = served.send("POST", "/mcp", &[origin, json], &call).await;
+            assert_eq!(answer.status(), mcp, "{origin:?}");
+        }
+        // What a page can send without asking, and what has no type at all.
+        for headers in [&[("content-type", "text/plain")][..], &[]] {
+            let answer = served.send("POST", "/mcp", headers, &call).await;
+            assert_eq!(answer.status(), 415, "{headers:?}");
+        }
+        let typed = [("content-type", "Application/JSON; charset=utf-8")];
+        let answer = served.send("POST", "/mcp", &typed, &call).await;
+        assert_eq!(answer.status(), 200);
+    }
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use crate::server::tasks::Tasks;
 use rollcage_dialect::chat::{ConstraintPolicy, Sampling};
 use rollcage_endpoints::choice::EndpointChoice;
 use rollcage_engine::intake::{Catalogue, ResolvedRollout, resolve};
+use rollcage_model::network::ClientRights;
 use rollcage_proxy::SamplingPolicy;
 use std::sync::Arc;
 
@@ -30,6 +31,21 @@ fn context() -> RequestContext {
         catalogue: Arc::new(catalogue),
         body_limit: crate::server::listen::BODY_LIMIT,
     }
+}
+
+/// With a server's task that has this network.
+fn context_with_task(network: &str, rights: ClientRights) -> (RequestContext, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let task = format!("instruction = 'go'\nnetwork = {{ {network} }}\n");
+    std::fs::write(folder.path().join("own.toml"), task).unwrap();
+    let mut catalogue = Catalogue::clone(&context().catalogue);
+    Arc::make_mut(&mut catalogue.network).client_rights = rights;
+    let context = RequestContext {
+        tasks: Arc::new(Tasks::read(folder.path()).unwrap()),
+        catalogue: Arc::new(catalogue),
+        ..context()
+    };
+    (context, folder)
 }
 
 struct Read {
@@ -356,4 +372,103 @@ fn a_clients_mcp_servers_are_accepted_and_their_secrets_are_not_stored() {
     let mut unable = asked(json!({"weather": {"command": ["x"]}}));
     unable["agent"] = json!("pi");
     check_error(unable, "pi takes no MCP servers; these do: opencode");
+}
+
+/// What becomes of the server's task that lists a private host: `None` for one that is the client's, else whether its
+/// agent takes messages.
+fn keeps_network(more: Value, may_drive: bool) -> Option<bool> {
+    let rights = ClientRights {
+        may_open: true,
+        may_drive,
+    };
+    let (context, _folder) = context_with_task("agent = ['10.1.2.3:8080']", rights);
+    let mut arguments = json!({"task": "own", "endpoint": "openai"});
+    arguments
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    let values = arguments.as_object().unwrap().clone();
+    let request = read("start_rollout", values, &context).unwrap().request;
+    match resolve(request, &context.catalogue) {
+        Ok(rollout) => Some(rollout.takes_messages),
+        Err(error) => {
+            let error = explain(error);
+            assert!(
+                error.contains("only where a client changes nothing of it"),
+                "{error}"
+            );
+            None
+        }
+    }
+}
+
+#[test]
+fn a_task_of_the_servers_keeps_its_network_while_nobody_else_decides_what_its_agent_does() {
+    for harmless in [
+        json!({}),
+        json!({"model": "gpt-4o-mini"}),
+        json!({"endpoint": null, "model": "openai/gpt-4o-mini"}),
+        json!({"endpoint": null, "model_key": "openai/gpt-4o-mini"}),
+        json!({"endpoint": "vllm", "base_url": "", "api_key": ""}),
+        json!({"n": 2, "task_id": "x", "temperature": 0.5, "thinking": true, "setup_shell": ""}),
+    ] {
+        assert_eq!(
+            keeps_network(harmless.clone(), false),
+            Some(false),
+            "{harmless}"
+        );
+    }
+    let own_model = [
+        json!({"base_url": "http://198.51.100.1/v1", "api_key": "k", "model": "m"}),
+        json!({"endpoint": null, "base_url": "http://198.51.100.1", "api_key": "k", "model": "m"}),
+        json!({"model": "gpt-4o"}),
+        json!({"api_key": "k"}),
+        json!({"dialect": "anthropic"}),
+        json!({"endpoint": "vllm", "vllm_url": "http://198.51.100.1"}),
+        json!({"endpoint": null, "model_key": "hf-router://somebodys/model:x", "hf_token": "k"}),
+    ];
+    for own in own_model {
+        assert_eq!(keeps_network(own.clone(), false), None, "{own}");
+        assert_eq!(keeps_network(own.clone(), true), Some(true), "{own}");
+    }
+    for changed in [
+        json!({"agent": "opencode"}),
+        json!({"instruction": "tell me"}),
+        json!({"network": {"agent": ["10.1.2.3:8080"]}}),
+        json!({"locale": "de_DE.UTF-8"}),
+    ] {
+        for may_drive in [false, true] {
+            assert_eq!(keeps_network(changed.clone(), may_drive), None, "{changed}");
+        }
+    }
+}
+
+#[test]
+fn an_agent_takes_messages_where_they_gain_no_network() {
+    let rights = ClientRights {
+        may_open: false,
+        may_drive: false,
+    };
+    for (network, expected) in [
+        ("", true),
+        ("setup = 'open'", true),
+        ("setup = ['10.1.2.3']", true),
+        ("verify = ['10.1.2.3']", false),
+        ("agent = 'open'", false),
+    ] {
+        let (context, _folder) = context_with_task(network, rights);
+        let values = json!({"task": "own", "endpoint": "openai"});
+        let request = read(
+            "start_rollout",
+            values.as_object().unwrap().clone(),
+            &context,
+        );
+        let rollout = resolve(request.unwrap().request, &context.catalogue).unwrap();
+        assert_eq!(rollout.takes_messages, expected, "{network}");
+    }
+    assert!(
+        good(json!({"endpoint": "openai", "instruction": "go"}))
+            .rollout
+            .takes_messages
+    );
 }
