@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use hyper_util::rt::TokioIo;
 use rollcage_model::network::{Addresses, AttemptKind, Host, Target};
-use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional_with_sizes};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy_bidirectional_with_sizes};
 
 use crate::http::{self, Next, Scope};
 use crate::opening::{self, Opening};
@@ -64,6 +64,12 @@ pub(crate) async fn transparent(connection: Connection, client: Socket, address:
     }
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Speaker {
+    Client,
+    Server,
+}
+
 /// An allowed target of a connection.
 struct Way {
     target: Target,
@@ -73,14 +79,34 @@ struct Way {
 }
 
 /// Inspects the client's first bytes, and forwards the connection if they match the target.
-async fn pass(connection: Connection, mut client: Socket, way: Way) {
-    let target = &way.target;
+async fn pass(connection: Connection, mut client: Socket, mut way: Way) {
     let limits = connection.state.limits;
+    let mut opening = opening::look(&mut client, way.target.port, &limits).await;
+    if opening == Opening::Silent {
+        let Some(mut outside) = outside(&connection, &mut way, AttemptKind::Raw).await else {
+            return;
+        };
+        let is_greeted = match outside.ahead() {
+            // A company's proxy may have sent it along with its own answer.
+            [_, ..] => true,
+            [] => tokio::select! {
+                biased;
+                _ = client.read_ahead() => false,
+                _ = outside.read_ahead() => true,
+            },
+        };
+        if is_greeted {
+            return greeted(&connection, client, outside, &way.target).await;
+        }
+        way.ready = Some(outside);
+        opening = opening::look(&mut client, way.target.port, &limits).await;
+    }
+    let target = &way.target;
     let refuse = |kind, reason: &str| {
         connection.refused(kind, target, reason);
         connection.life.cut();
     };
-    match opening::look(&mut client, target.port, &limits).await {
+    match opening {
         Opening::Tls { server_name } => match misnamed(&connection, target, server_name) {
             Some(reason) => refuse(AttemptKind::Tls, &reason),
             None => splice(&connection, client, way, AttemptKind::Tls).await,
@@ -91,7 +117,9 @@ async fn pass(connection: Connection, mut client: Socket, way: Way) {
             refuse(AttemptKind::Raw, "neither TLS nor HTTP at port 443");
         }
         Opening::Other => splice(&connection, client, way, AttemptKind::Raw).await,
-        Opening::Nothing => refuse(AttemptKind::Connect, "the client said nothing in time"),
+        Opening::Nothing | Opening::Silent => {
+            refuse(AttemptKind::Connect, "the client said nothing in time");
+        }
         Opening::Gone => connection.abandoned(target),
         Opening::BrokenTls => refuse(AttemptKind::Tls, "the ClientHello cannot be read"),
     }
@@ -136,24 +164,60 @@ async fn websocket(next: Option<Next>) {
 }
 
 /// Forwards bytes unchanged.
-async fn splice(connection: &Connection, client: Socket, way: Way, kind: AttemptKind) {
-    let outside = match way.ready {
-        Some(socket) => Ok(socket),
-        None => {
-            let outside = &connection.state.outside;
-            outside.tunnel(&way.target, way.addresses).await
-        }
+async fn splice(connection: &Connection, client: Socket, mut way: Way, kind: AttemptKind) {
+    if let Some(outside) = outside(connection, &mut way, kind).await {
+        let meter = connection.allowed(kind, &way.target);
+        copy(client, outside.metered(meter)).await;
+    }
+}
+
+/// The connection to the target; `None` if there is none, which is recorded.
+async fn outside(connection: &Connection, way: &mut Way, kind: AttemptKind) -> Option<Socket> {
+    if let Some(socket) = way.ready.take() {
+        return Some(socket);
+    }
+    let allowed = connection.allowed_addresses(way.addresses);
+    let outside = connection.state.outside.tunnel(&way.target, &allowed).await;
+    let failed = |error| {
+        connection.unreachable(kind, &way.target, &error);
+        connection.life.cut();
     };
-    match outside {
-        Ok(outside) => {
-            let meter = connection.allowed(kind, &way.target);
-            copy(client, outside.metered(meter)).await;
+    outside.map_err(failed).ok()
+}
+
+/// Forwards bytes unchanged where the server spoke first, as no server of TLS or HTTP does. Still, a client that answers with
+/// TLS has to name the target.
+async fn greeted(connection: &Connection, mut client: Socket, outside: Socket, target: &Target) {
+    let meter = connection.allowed(AttemptKind::Raw, target);
+    let mut outside = outside.metered(meter);
+    while client.ahead().is_empty() {
+        let said = outside.ahead().to_vec();
+        if client.write_all(&said).await.is_err() {
+            return;
         }
-        Err(error) => {
-            connection.unreachable(kind, &way.target, &error);
-            connection.life.cut();
+        outside.skip(said.len());
+        let (who, read) = tokio::select! {
+            biased;
+            read = client.read_ahead() => (Speaker::Client, read),
+            read = outside.read_ahead() => (Speaker::Server, read),
+        };
+        // The end of either side is for the copying to pass on.
+        if !matches!(read, Ok(1..)) || who == Speaker::Client {
+            break;
         }
     }
+    if opening::is_tls(&client) {
+        let limits = &connection.state.limits;
+        let reason = match opening::look(&mut client, target.port, limits).await {
+            Opening::Tls { server_name } => misnamed(connection, target, server_name),
+            _ => Some("the ClientHello cannot be read".to_owned()),
+        };
+        if let Some(reason) = reason {
+            connection.refused(AttemptKind::Tls, target, reason);
+            return connection.life.cut();
+        }
+    }
+    copy(client, outside).await;
 }
 
 /// Copies until both sides have closed, or one fails.

@@ -2,24 +2,33 @@
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, PROXY_AUTHORIZATION};
+use hyper::header::{CONTENT_TYPE, HOST, HeaderValue, PROXY_AUTHORIZATION, SET_COOKIE};
 use hyper::service::service_fn;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rollcage_mirrors::Reading;
 use rollcage_model::network::{Addresses, AttemptKind, Host, Target};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
+use crate::credential::Credential;
 use crate::headers;
 use crate::outside::{Form, Unreachable};
 use crate::socket::Socket;
 use crate::state::Connection;
+
+/// For asking an index whether it names a file.
+const ASK_LIMIT: Duration = Duration::from_secs(30);
+/// Of a page of an index; the longest of public ones have some ten megabytes.
+const PAGE_BYTES_MAX: usize = 64 << 20;
 
 type Body = UnsyncBoxBody<Bytes, hyper::Error>;
 
@@ -196,7 +205,7 @@ impl Requests {
             .connection
             .state
             .outside
-            .tunnel(&target, addresses)
+            .tunnel(&target, &self.connection.allowed_addresses(addresses))
             .await
         {
             Ok(outside) => {
@@ -237,15 +246,22 @@ impl Requests {
         if let Some(host) = headers::host_value(&target) {
             request.headers_mut().insert(HOST, host);
         }
-        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-        let outside = &self.connection.state.outside;
-        if let Some(credential) = outside.credential(&target, &method, &path) {
-            let own = request.headers_mut().entry(AUTHORIZATION);
-            own.or_insert_with(|| credential.clone());
+        let credential = match upgrade {
+            Some(_) => None,
+            None => self.credential(&request, &target, addresses).await,
+        };
+        if let Some(credential) = credential {
+            credential.add(request.headers_mut());
         }
         let request = request.map(BodyExt::boxed_unsync);
         match self.send(request, &target, addresses).await {
-            Ok(response) => self.pass_back(response, upgrade),
+            Ok(mut response) => {
+                if credential.is_some() {
+                    // A server's word for who we are would be as good as the password.
+                    response.headers_mut().remove(SET_COOKIE);
+                }
+                self.pass_back(response, upgrade)
+            }
             Err(Failure::Unreachable(error)) => {
                 self.unreachable(AttemptKind::Http, &target, &error)
             }
@@ -254,6 +270,66 @@ impl Requests {
                 text(StatusCode::BAD_GATEWAY, words)
             }
         }
+    }
+
+    /// The machine's credential for a request, if it reads a package.
+    async fn credential<B: hyper::body::Body>(
+        &self,
+        request: &Request<B>,
+        target: &Target,
+        addresses: Addresses,
+    ) -> Option<&Credential> {
+        for credential in &self.connection.state.outside.credentials {
+            let path = request.uri().path();
+            let is_read = match credential.reading(target, request) {
+                Reading::No => false,
+                Reading::Yes => true,
+                Reading::IfNamed { page } => {
+                    let asking = self.is_named(credential, &page, path, addresses);
+                    timeout(ASK_LIMIT, asking).await.unwrap_or(false)
+                }
+            };
+            if is_read {
+                return Some(credential);
+            }
+        }
+        None
+    }
+
+    /// Asks a mirror's index whether it names a file of its host.
+    async fn is_named(
+        &self,
+        credential: &Credential,
+        page: &str,
+        path: &str,
+        addresses: Addresses,
+    ) -> bool {
+        let target = credential.target();
+        let state = &self.connection.state;
+        let _turn = state.asking.lock().await;
+        if state.is_named(&target, path) {
+            return true;
+        }
+        let (Some(mut search), Some(request)) =
+            (credential.search(page, path), credential.question(page))
+        else {
+            return false;
+        };
+        let request = request.map(|()| empty());
+        let Ok(response) = self.send(request, &target, addresses).await else {
+            return false;
+        };
+        if response.status() != StatusCode::OK {
+            return false;
+        }
+        let mut body = Limited::new(response.into_body(), PAGE_BYTES_MAX);
+        while let Some(Ok(frame)) = body.frame().await {
+            if frame.data_ref().is_some_and(|piece| search.push(piece)) {
+                state.note_named(&target, path);
+                return true;
+            }
+        }
+        false
     }
 
     fn pass_back(
@@ -331,7 +407,8 @@ impl Requests {
             Some(socket) => (socket, Form::Origin),
             None => {
                 let outside = &self.connection.state.outside;
-                let found = outside.requests(target, addresses).await;
+                let allowed = self.connection.allowed_addresses(addresses);
+                let found = outside.requests(target, &allowed).await;
                 found.map_err(Failure::Unreachable)?
             }
         };

@@ -17,12 +17,14 @@
 //! What the filter cannot see: everything inside TLS. A client that sends an allowed SNI can request another host's
 //! pages from a shared front end (domain fronting), and with ECH only the front end's name is visible. An allowed
 //! server may relay what it receives. On ports other than 80 and 443 a client that is silent at first is taken for one
-//! that waits for the server's greeting, and its connection is not inspected later. Behind a company's HTTP proxy, that
-//! proxy decides which addresses names resolve to.
+//! that waits for the server's greeting: what it says first is inspected whenever it comes, unless the server spoke before, and
+//! TLS even then. TLS that begins later (`STARTTLS`) is not seen. Behind a company's HTTP proxy, that proxy decides which
+//! addresses names resolve to.
 
 mod audit;
 mod company;
 mod connection;
+mod credential;
 mod dns;
 mod filter;
 mod headers;
@@ -38,6 +40,7 @@ mod tests;
 
 pub use audit::Audit;
 pub use company::{CompanyProxy, NotAProxy};
+pub use credential::Credential;
 pub use filter::{Filter, Gates, Options};
 pub use limits::Limits;
-pub use outside::{Credential, Outside, System, World};
+pub use outside::{Outside, System, World};

@@ -20,8 +20,10 @@ pub(crate) enum Opening {
         server_name: Option<String>,
     },
     Http,
-    /// Neither; or still silent, on a port where the server may speak first.
+    /// Neither.
     Other,
+    /// Nothing yet, on a port where the server may speak first.
+    Silent,
     /// The deadline passed.
     Nothing,
     /// The client closed the connection first.
@@ -29,6 +31,9 @@ pub(crate) enum Opening {
     /// Starts like TLS, but has no valid ClientHello.
     BrokenTls,
 }
+
+/// White space within a line.
+const SPACES: &[u8] = b" \t\r\x0b\x0c";
 
 /// The protocol, judged by the bytes so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,25 +56,26 @@ fn guess(bytes: &[u8]) -> Guess {
     }
     let end = bytes.iter().position(|byte| *byte == b'\n');
     let line = &bytes[..end.unwrap_or(bytes.len())];
-    let is_binary = |byte: &u8| *byte < b' ' && !b"\r\t".contains(byte);
+    // Some servers take any of these for the space of a request line.
+    let is_binary = |byte: &u8| *byte < b' ' && !SPACES.contains(byte);
+    let is_version =
+        |six: &[u8]| SPACES.contains(&six[0]) && six[1..].eq_ignore_ascii_case(b"HTTP/");
     if line.iter().any(is_binary) {
         return Guess::Other;
     }
     match end {
-        Some(_) if line.windows(6).any(|six| six == b" HTTP/") => Guess::Http,
+        Some(_) if line.windows(6).any(is_version) => Guess::Http,
         Some(_) => Guess::Other,
         None if line.len() > LINE_BYTES_MAX || skipped > LINE_BYTES_MAX => Guess::Other,
         None => Guess::Unclear,
     }
 }
 
-/// Inspects a connection to a port. On 80 and 443 the client speaks first; elsewhere it may wait for the server.
+/// Inspects a connection to a port. On 80 and 443 the client speaks first; elsewhere it may wait for the server, but what it
+/// has begun to say it has to say.
 pub(crate) async fn look(client: &mut Socket, port: u16, limits: &Limits) -> Opening {
     let start = Instant::now();
-    let glance = match port {
-        80 | 443 => limits.opening,
-        _ => limits.glance,
-    };
+    let is_web = matches!(port, 80 | 443);
     loop {
         let guess = guess(client.ahead());
         match guess {
@@ -80,15 +86,25 @@ pub(crate) async fn look(client: &mut Socket, port: u16, limits: &Limits) -> Ope
             Guess::Unclear if port == 80 && !client.ahead().is_empty() => return Opening::Http,
             Guess::Unclear => {}
         }
-        match timeout_at(start + glance, client.read_ahead()).await {
+        let may_wait = !is_web && client.ahead().is_empty();
+        let limit = match may_wait {
+            true => limits.glance,
+            false => limits.opening,
+        };
+        match timeout_at(start + limit, client.read_ahead()).await {
             Ok(Ok(1..)) => {}
             Ok(Ok(0) | Err(_)) if client.ahead().is_empty() => return Opening::Gone,
             // Half closed: there will be no more.
             Ok(Ok(0) | Err(_)) => return Opening::Other,
-            Err(_) if matches!(port, 80 | 443) => return Opening::Nothing,
-            Err(_) => return Opening::Other,
+            Err(_) if may_wait => return Opening::Silent,
+            Err(_) => return Opening::Nothing,
         }
     }
+}
+
+/// Whether what was read ahead begins like TLS.
+pub(crate) fn is_tls(client: &Socket) -> bool {
+    client.ahead().first() == Some(&TLS_HANDSHAKE)
 }
 
 /// Reads until the ClientHello is complete, however it is fragmented.
@@ -138,6 +154,8 @@ mod tests {
             (b"WHATEVER /x HTTP/1.1\r\nHost: a", Guess::Http),
             (b"GET /\xff HTTP/1.1\r\n", Guess::Http),
             (b"PRI * HTTP/2.0\r\n", Guess::Http),
+            (b"GET\t/\thttp/1.1\n", Guess::Http),
+            (b"GET\x0b/\x0cHTTP/1.1\n", Guess::Http),
             (b"\x16\x03\x01", Guess::Tls),
             (b"\r\n\x16\x03\x01", Guess::Other),
             (b"SSH-2.0-OpenSSH_9.6\r\n", Guess::Other),

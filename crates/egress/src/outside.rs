@@ -3,20 +3,20 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use hyper::Method;
 use hyper::header::HeaderValue;
 use rollcage_model::network::address::ClosedKind;
-use rollcage_model::network::{Addresses, Host, Target, check_address};
+use rollcage_model::network::{Addresses, Host, Rules, Target, check_address};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::company::{CompanyProxy, ProxyServer, Purpose};
+use crate::credential::Credential;
 use crate::socket::Socket;
 
 /// For resolving a name, and then for connecting to one of its addresses.
@@ -24,6 +24,9 @@ const LOOK_UP_LIMIT: Duration = Duration::from_secs(10);
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// Of a company proxy's response to CONNECT.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
+/// Addresses that no machine has.
+const NOBODYS_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const NOBODYS_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 
 /// The host's network: resolving and connecting. A trait so that tests can replace it.
 pub trait World: fmt::Debug + Send + Sync {
@@ -51,16 +54,11 @@ impl World for System {
     }
 }
 
-/// Credentials that are added to plain HTTP requests which read from one host (GET and HEAD), so that they never enter a
-/// sandbox. Not to others: whoever could write with them could publish in the machine's name.
-#[derive(Clone, Debug)]
-pub struct Credential {
-    pub host: Host,
-    pub port: u16,
-    /// Paths that begin like this.
-    pub path: String,
-    /// The value of `Authorization`; should be marked sensitive.
-    pub authorization: HeaderValue,
+/// What the rules say of a target's addresses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Allowed<'a> {
+    pub(crate) addresses: Addresses,
+    pub(crate) rules: &'a Rules,
 }
 
 /// How outgoing connections are made from this host.
@@ -86,8 +84,8 @@ impl Default for Outside {
 pub(crate) enum Unreachable {
     #[error("the name leads to {0} address")]
     Closed(ClosedKind),
-    #[error("the name leads to this machine itself")]
-    Own,
+    #[error("{0} is this machine itself, and that address is not listed")]
+    Own(IpAddr),
     #[error("the name cannot be looked up: {0}")]
     LookUp(io::Error),
     #[error("the name has no address")]
@@ -103,7 +101,7 @@ pub(crate) enum Unreachable {
 impl Unreachable {
     /// Whether it was refused by a rule, rather than failed.
     pub(crate) fn is_refusal(&self) -> bool {
-        matches!(self, Unreachable::Closed(_) | Unreachable::Own)
+        matches!(self, Unreachable::Closed(_) | Unreachable::Own(_))
     }
 }
 
@@ -121,7 +119,7 @@ impl Outside {
     pub(crate) async fn tunnel(
         &self,
         target: &Target,
-        allowed: Addresses,
+        allowed: &Allowed<'_>,
     ) -> Result<Socket, Unreachable> {
         match self.company.server(target, Purpose::Tunnel) {
             None => self.direct(target, allowed).await,
@@ -135,7 +133,7 @@ impl Outside {
     pub(crate) async fn requests(
         &self,
         target: &Target,
-        allowed: Addresses,
+        allowed: &Allowed<'_>,
     ) -> Result<(Socket, Form), Unreachable> {
         let Some(server) = self.company.server(target, Purpose::Requests) else {
             return Ok((self.direct(target, allowed).await?, Form::Origin));
@@ -145,37 +143,16 @@ impl Outside {
         Ok((socket, Form::Absolute { authorization }))
     }
 
-    pub(crate) fn credential(
-        &self,
-        target: &Target,
-        method: &Method,
-        path: &str,
-    ) -> Option<&HeaderValue> {
-        // A path that goes back up may lead elsewhere than it begins.
-        let is_plain = !path
-            .split(['/', '?'])
-            .any(|part| matches!(part, ".." | "."))
-            && !path.to_ascii_lowercase().contains("%2e");
-        if !matches!(*method, Method::GET | Method::HEAD) || !is_plain {
-            return None;
-        }
-        let mut credentials = self.credentials.iter();
-        let found = credentials.find(|it| {
-            it.host == target.host && it.port == target.port && path.starts_with(&it.path)
-        });
-        found.map(|it| &it.authorization)
-    }
-
-    async fn direct(&self, target: &Target, allowed: Addresses) -> Result<Socket, Unreachable> {
+    async fn direct(&self, target: &Target, allowed: &Allowed<'_>) -> Result<Socket, Unreachable> {
         let addresses = match &target.host {
             Host::Ip(address) => vec![*address],
             Host::Name(name) => self.look_up(name).await?,
         };
         // One restricted address among several refuses all of them.
         for address in &addresses {
-            check_address(*address, allowed).map_err(Unreachable::Closed)?;
-            if allowed == Addresses::Public && is_own(*address) {
-                return Err(Unreachable::Own);
+            check_address(*address, allowed.addresses).map_err(Unreachable::Closed)?;
+            if is_own(*address) && !allowed.rules.lists_address(*address, target.port) {
+                return Err(Unreachable::Own(*address));
             }
         }
         self.connect(&addresses, target.port).await
@@ -257,13 +234,18 @@ impl Outside {
     }
 }
 
-/// Whether the address is one of this host's own: then the kernel selects it as the source address too. Sends nothing.
+/// Whether the address is one of this host's own, on whatever interface: then a socket can be bound to it. Sends nothing.
 fn is_own(address: IpAddr) -> bool {
-    let any: SocketAddr = match address {
-        IpAddr::V4(_) => ([0; 4], 0).into(),
-        IpAddr::V6(_) => ([0; 16], 0).into(),
+    let bind = |address: IpAddr| UdpSocket::bind((address, 0));
+    let (any, nobodys) = match address {
+        IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), NOBODYS_V4.into()),
+        IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED.into(), NOBODYS_V6.into()),
     };
-    let source = UdpSocket::bind(any).and_then(|socket| {
+    // Where sockets may be bound to foreign addresses too, the kernel is asked which address it would send from.
+    if bind(nobodys).is_err() {
+        return bind(address).is_ok();
+    }
+    let source = bind(any).and_then(|socket| {
         socket.connect((address, 9))?;
         socket.local_addr()
     });
@@ -277,6 +259,8 @@ mod tests {
     #[test]
     fn this_machines_addresses_are_its_own() {
         assert!(is_own("127.0.0.1".parse().unwrap()));
+        // Not the address that the kernel would send from.
+        assert!(is_own("127.0.0.2".parse().unwrap()));
         assert!(!is_own("192.0.2.1".parse().unwrap()));
         assert!(!is_own("2001:db8::1".parse().unwrap()));
     }

@@ -1,5 +1,6 @@
 //! State that all connections of one sandbox share: the current rules, the synthetic names, the audit log.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,8 +12,11 @@ use tokio_util::sync::CancellationToken;
 use crate::audit::{Decided, Journal, Meter};
 use crate::limits::Limits;
 use crate::names::{Names, is_synthetic};
-use crate::outside::{Outside, Unreachable};
+use crate::outside::{Allowed, Outside, Unreachable};
 use crate::socket::Life;
+
+/// As many as a large installation fetches; they are asked for again after that.
+const NAMED_MAX: usize = 4096;
 
 /// The current phase of a sandbox.
 #[derive(Debug, Default)]
@@ -29,6 +33,10 @@ pub(crate) struct State {
     pub(crate) limits: Limits,
     pub(crate) journal: Journal,
     names: Mutex<Names>,
+    /// Files that an index named lately, by host and path.
+    named: Mutex<HashSet<(Target, String)>>,
+    /// For one question at a time to an index: its pages can be large.
+    pub(crate) asking: tokio::sync::Mutex<()>,
     current: Mutex<Arc<Current>>,
 }
 
@@ -39,6 +47,8 @@ impl State {
             limits,
             journal: Journal::default(),
             names: Mutex::default(),
+            named: Mutex::default(),
+            asking: tokio::sync::Mutex::default(),
             current: Mutex::default(),
         }
     }
@@ -60,6 +70,19 @@ impl State {
 
     pub(crate) fn names(&self) -> MutexGuard<'_, Names> {
         lock(&self.names)
+    }
+
+    /// Whether an index is known to have named a file.
+    pub(crate) fn is_named(&self, target: &Target, path: &str) -> bool {
+        lock(&self.named).contains(&(target.clone(), path.to_owned()))
+    }
+
+    pub(crate) fn note_named(&self, target: &Target, path: &str) {
+        let mut named = lock(&self.named);
+        if named.len() >= NAMED_MAX {
+            named.clear();
+        }
+        named.insert((target.clone(), path.to_owned()));
     }
 
     /// The target of a destination address; `None` for a synthetic address without a name.
@@ -92,6 +115,13 @@ impl Connection {
         match self.current.rules.verdict(target) {
             Verdict::Allowed { addresses } => Ok(addresses),
             Verdict::Refused(refusal) => Err(refusal),
+        }
+    }
+
+    pub(crate) fn allowed_addresses(&self, addresses: Addresses) -> Allowed<'_> {
+        Allowed {
+            addresses,
+            rules: &self.current.rules,
         }
     }
 

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use super::*;
 
 mod company;
+mod credentials;
 mod limits;
 mod names;
 mod proxied;

@@ -75,6 +75,11 @@ impl Address {
         })
     }
 
+    /// The path of what stands below it.
+    pub(crate) fn folder(&self) -> String {
+        format!("{}/", self.path.trim_end_matches('/'))
+    }
+
     /// How a list of allowed hosts names this one. The usual ports stand for each other, since servers redirect from http
     /// to https.
     pub(crate) fn rule(&self) -> String {

@@ -15,6 +15,7 @@ use crate::address::Address;
 use crate::host::Host;
 use crate::netrc::{self, Login};
 use crate::preset::Preset;
+use crate::reads::Reads;
 use crate::shown::is_shown;
 
 const ETC: &str = "/etc/apt";
@@ -42,15 +43,16 @@ pub(crate) fn preset(host: &Host<'_>) -> Option<Preset> {
         };
         let mut written = String::new();
         for mut entry in entries {
-            entry
-                .places
-                .retain_mut(|place| match carry(place, &path, &logins, &mut preset) {
+            let flat = entry.flat();
+            entry.places.retain_mut(|place| {
+                match carry(place, &flat, &path, &logins, &mut preset) {
                     Some(clean) => {
                         *place = clean;
                         true
                     }
                     None => false,
-                });
+                }
+            });
             if !entry.places.is_empty() {
                 for keyring in entry.keyrings() {
                     copy(keyring, &mut preset);
@@ -81,7 +83,13 @@ pub(crate) fn preset(host: &Host<'_>) -> Option<Preset> {
 }
 
 /// A source's URI without its credentials, its host made reachable.
-fn carry(place: &str, path: &Path, logins: &[Login], preset: &mut Preset) -> Option<String> {
+fn carry(
+    place: &str,
+    flat: &[String],
+    path: &Path,
+    logins: &[Login],
+    preset: &mut Preset,
+) -> Option<String> {
     let setting = format!("apt's source ({})", path.display());
     let (kind, plain) = match place.split_once('+') {
         Some(("mirror", plain)) => ("mirror+", plain),
@@ -101,25 +109,36 @@ fn carry(place: &str, path: &Path, logins: &[Login], preset: &mut Preset) -> Opt
         return None;
     }
     let address = preset.address(&setting, plain)?;
+    let mut reads = Reads::Apt {
+        base: address.folder(),
+        flat: flat.to_vec(),
+    };
     if !kind.is_empty() {
+        reads = Reads::File(address.path.clone());
         preset.note(format!(
             "{setting} is a list of mirrors, {}: the mirrors themselves have to be allowed by name",
             address.text
         ));
     }
-    preset.reach(&setting, &address);
-    authorize(&setting, &address, logins, preset);
+    preset.reach(&setting, &address, reads.clone());
+    authorize(&setting, &address, reads, logins, preset);
     Some(format!("{kind}{}", address.text))
 }
 
-fn authorize(setting: &str, address: &Address, logins: &[Login], preset: &mut Preset) {
+fn authorize(
+    setting: &str,
+    address: &Address,
+    reads: Reads,
+    logins: &[Login],
+    preset: &mut Preset,
+) {
     let applies =
         |login: &&Login| login.matches(address) && (address.is_encrypted || login.is_for_http());
     if address.authorization.is_none()
         && let Some(login) = logins.iter().find(applies)
     {
         let path = format!("{}/", login.path.trim_end_matches('/'));
-        preset.authorize(setting, address, &path, login.authorization());
+        preset.authorize(setting, address, &path, reads, login.authorization());
     }
 }
 

@@ -14,6 +14,7 @@ use toml::{Table, Value};
 use crate::address::Address;
 use crate::host::Host;
 use crate::preset::Preset;
+use crate::reads::Reads;
 use crate::shown::is_shown;
 
 /// Where cargo's settings stand inside.
@@ -183,7 +184,10 @@ fn index(setting: &str, url: &str, preset: &mut Preset) -> Option<String> {
         return None;
     }
     let address: Address = preset.needed_address(setting, plain)?;
-    preset.reach(setting, &address);
+    match kind {
+        "" => preset.reach_repository(setting, &address),
+        _ => preset.reach(setting, &address, Reads::Cargo(address.folder())),
+    }
     Some(format!("{kind}{}", address.text))
 }
 

@@ -89,7 +89,7 @@ fn rewrite(base: &str, prefix: &str, preset: &mut Preset) -> Option<(String, Str
         ));
         return None;
     }
-    preset.reach(setting, &address);
+    preset.reach_repository(setting, &address);
     // Without its credentials the rewriting may be none any more.
     (address.text != prefix).then(|| (address.text, prefix.to_owned()))
 }

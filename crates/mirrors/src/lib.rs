@@ -5,7 +5,7 @@
 //! that make the same tool inside ask the same mirror.
 //!
 //! Credentials never go inside. They are cut out of URLs and files, and stand apart in [`Preset::credentials`]: whoever
-//! forwards a sandbox's plain http requests can add them there. Inside TLS nobody can, so a mirror that wants a password over
+//! forwards a sandbox's plain http requests can add them there, to those that read packages ([`Reads`]). Inside TLS nobody can, so a mirror that wants a password over
 //! https is a refusal in words. What cannot be read for certain (a URL with an `@` in its path, say) is left out, and notes
 //! name the setting but never quote it.
 //!
@@ -26,6 +26,7 @@ mod outbound;
 mod pip;
 mod preset;
 mod provider;
+mod reads;
 mod secret;
 mod shown;
 
@@ -37,6 +38,7 @@ use std::collections::BTreeMap;
 pub use host::Host;
 pub use outbound::OutboundProxy;
 pub use preset::{Credential, Preset};
+pub use reads::{Reading, Reads, Search};
 pub use secret::Secret;
 
 /// What sandboxes may be given of this machine's ways to the outside.

@@ -10,6 +10,7 @@ mod tests;
 use crate::address::Address;
 use crate::host::Host;
 use crate::preset::Preset;
+use crate::reads::Reads;
 
 use settings::Settings;
 
@@ -68,7 +69,8 @@ pub(crate) fn preset(host: &Host<'_>) -> Preset {
 
 /// A registry with its credentials; what settings hold for other hosts is of no use here.
 fn reach(setting: &str, address: &Address, settings: &Settings, preset: &mut Preset) {
-    preset.reach(setting, address);
+    let reads = Reads::Npm(address.folder());
+    preset.reach(setting, address, reads.clone());
     for (path, authorization) in settings.authorizations(address) {
         if address.host == PUBLIC {
             // Everyone who publishes has one, and reads without.
@@ -76,7 +78,7 @@ fn reach(setting: &str, address: &Address, settings: &Settings, preset: &mut Pre
                 "a credential for {PUBLIC} stays outside: private packages are out of reach"
             ));
         } else {
-            preset.authorize(setting, address, &path, authorization);
+            preset.authorize(setting, address, &path, reads.clone(), authorization);
         }
     }
 }

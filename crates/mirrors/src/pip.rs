@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::address::{Address, rule_of_host};
 use crate::host::Host;
 use crate::preset::Preset;
+use crate::reads::Reads;
 use crate::{ini, netrc};
 
 const PYPI: &str = "pypi.org";
@@ -97,11 +98,12 @@ impl Indexes {
 
 /// pip and uv look into `.netrc` where the URL itself has no credentials.
 fn reach(setting: &str, address: &Address, logins: &[netrc::Login], preset: &mut Preset) {
-    preset.reach(setting, address);
+    let reads = Reads::Simple(address.folder());
+    preset.reach(setting, address, reads.clone());
     if address.authorization.is_none()
         && let Some(login) = logins.iter().find(|login| login.matches(address))
     {
-        preset.authorize(setting, address, "/", login.authorization());
+        preset.authorize(setting, address, "/", reads, login.authorization());
     }
 }
 
@@ -133,7 +135,7 @@ fn others(settings: &Settings, preset: &mut Preset) {
     for (setting, text) in settings.words("find-links") {
         // A directory of this machine is not to be seen inside.
         if let Some(address) = preset.address(&setting, text) {
-            preset.reach(&setting, &address);
+            preset.reach(&setting, &address, Reads::Page(address.path.clone()));
             links.push(address.text);
         }
     }

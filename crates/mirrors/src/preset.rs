@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::address::{Address, Unusable};
 use crate::outbound::OutboundProxy;
+use crate::reads::Reads;
 use crate::secret::Secret;
 use crate::shown::{is_shown, not_shown, shown_path};
 
@@ -29,14 +30,16 @@ pub struct Preset {
     pub notes: Vec<String>,
 }
 
-/// A header for requests that read from one place. It is the machine's own right, so it is meant for GET and HEAD alone: a
-/// sandbox that could send a POST with it could publish.
+/// A header for requests that read packages of one place. It is the machine's own right, so it is meant for GET and HEAD
+/// alone: a sandbox that could send a POST with it could publish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credential {
     pub host: String,
     pub port: u16,
     /// The header goes to paths that begin like this. It ends with a slash.
     pub path: String,
+    /// And of those to what is a package.
+    pub reads: Reads,
     /// The whole value of `Authorization`.
     pub authorization: Secret,
 }
@@ -85,11 +88,22 @@ impl Preset {
         self.note(format!("{setting} {why}: it is left out"));
     }
 
-    /// Makes an address reachable, with its own credentials wherever on its host they are asked for.
-    pub(crate) fn reach(&mut self, setting: &str, address: &Address) {
+    /// Makes an address reachable, with its own credentials for the packages that it serves.
+    pub(crate) fn reach(&mut self, setting: &str, address: &Address, reads: Reads) {
         self.allow(address.rule());
         if let Some(authorization) = &address.authorization {
-            self.authorize(setting, address, "/", authorization.clone());
+            self.authorize(setting, address, "/", reads, authorization.clone());
+        }
+    }
+
+    /// Makes a git server reachable. Reading from it takes a POST, which nobody's password is added to.
+    pub(crate) fn reach_repository(&mut self, setting: &str, address: &Address) {
+        self.allow(address.rule());
+        if address.authorization.is_some() {
+            self.refuse(format!(
+                "{setting} {} needs a password, which is added for package indexes and never for git: serve it without one",
+                address.text
+            ));
         }
     }
 
@@ -99,6 +113,7 @@ impl Preset {
         setting: &str,
         address: &Address,
         path: &str,
+        reads: Reads,
         authorization: Secret,
     ) {
         let is_header = |letter: u8| (b' '..=b'~').contains(&letter);
@@ -118,11 +133,17 @@ impl Preset {
                 host: address.host.clone(),
                 port: address.port,
                 path: path.to_owned(),
+                reads,
                 authorization,
             };
             let is_same = |it: &Credential| {
-                (&it.host, it.port, &it.path)
-                    == (&credential.host, credential.port, &credential.path)
+                (&it.host, it.port, &it.path, &it.reads)
+                    == (
+                        &credential.host,
+                        credential.port,
+                        &credential.path,
+                        &credential.reads,
+                    )
             };
             // The first one wins, as settings are read in their order of precedence.
             if !self.credentials.iter().any(is_same) {

@@ -60,10 +60,11 @@ pub(crate) fn print(preset: &Preset) -> String {
     );
     for it in &preset.credentials {
         lines.push(format!(
-            "credential {}:{}{} {}",
+            "credential {}:{}{} {:?} {}",
             it.host,
             it.port,
             it.path,
+            it.reads,
             it.authorization.expose()
         ));
     }
@@ -277,7 +278,7 @@ fn no_credential_shows_in_what_goes_inside() {
     }
     // And they are found, where they can be used.
     let found = everywhere(urls[0]);
-    for name in ["pip", "npm", "cargo", "apt", "git"] {
+    for name in ["pip", "npm", "cargo", "apt"] {
         assert!(!found.presets[name].credentials.is_empty(), "{name}");
     }
     let proxy = found.outbound_proxy.unwrap().http.unwrap();

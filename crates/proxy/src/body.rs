@@ -11,10 +11,6 @@ use hyper::{Response, StatusCode};
 use crate::failure::cause;
 use crate::secret::Secret;
 
-/// For an agent's request: a long conversation with images takes some ten megabytes.
-pub(crate) const REQUEST_BYTES_MAX: usize = 64 << 20;
-/// For the arrival of an agent's request.
-const REQUEST_LIMIT: Duration = Duration::from_secs(60);
 /// For an endpoint's whole answer with token ids and logprobs.
 pub(crate) const ANSWER_BYTES_MAX: usize = 256 << 20;
 /// For answers to requests that are not model calls, such as lists of models and token counts.
@@ -25,6 +21,8 @@ pub const SMALL_BYTES_MAX: usize = 16 << 20;
 pub enum BodyError {
     #[error("the body is larger than {0} bytes")]
     TooLarge(usize),
+    #[error("the body has more than {0} values")]
+    TooManyValues(usize),
     #[error("the body did not arrive within {} s", .0.as_secs_f64())]
     TooSlow(Duration),
     #[error("read the body: {0}")]
@@ -34,7 +32,7 @@ pub enum BodyError {
 impl BodyError {
     pub fn status(&self) -> StatusCode {
         match self {
-            BodyError::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            BodyError::TooLarge(_) | BodyError::TooManyValues(_) => StatusCode::PAYLOAD_TOO_LARGE,
             BodyError::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
             BodyError::Broken(_) => StatusCode::BAD_REQUEST,
         }
@@ -42,7 +40,7 @@ impl BodyError {
 
     pub fn code(&self) -> &'static str {
         match self {
-            BodyError::TooLarge(_) => "too_large",
+            BodyError::TooLarge(_) | BodyError::TooManyValues(_) => "too_large",
             BodyError::TooSlow(_) => "too_slow",
             BodyError::Broken(_) => "unreadable_body",
         }
@@ -66,16 +64,6 @@ where
         Ok(Err(error)) => Err(BodyError::Broken(error.to_string())),
         Err(_) => Err(BodyError::TooSlow(limit)),
     }
-}
-
-/// Reads the body of an agent's request.
-pub(crate) async fn read_agent_request<B>(body: B) -> Result<Bytes, BodyError>
-where
-    B: Body,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    let read = read_request_body(body, REQUEST_BYTES_MAX, REQUEST_LIMIT).await;
-    read.map(compact)
 }
 
 /// Copies a small slice out of its buffer, which may be large: recorders keep the last bodies, and would keep the whole

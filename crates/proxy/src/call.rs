@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::Body as _;
 use hyper::header::HeaderMap;
 use hyper::{Request, Response, StatusCode};
 
@@ -18,7 +20,7 @@ use rollcage_dialect::upstream::{ForwardedHead, StreamView, UpstreamRequest};
 use rollcage_model::exchange::{self, Line, Sent};
 
 use crate::answer::{self, Body};
-use crate::body::{close_after, read_agent_request};
+use crate::body::close_after;
 use crate::clock::now;
 use crate::exchange::{BudgetHold, OpenExchange};
 use crate::lessons::Lesson;
@@ -26,6 +28,8 @@ use crate::outcome::{CallOutcome, GIVEN_UP};
 use crate::output::{OutputMode, Responder};
 use crate::question::{Question, answer_without_model, refuse};
 use crate::receive::{AttemptOutcome, CallContext, fail, receive, settle_refusal};
+use crate::request::{NO_ROOM, UnreadRequest, later, read_agent_request};
+use crate::request_memory::Reserved;
 use crate::session::Session;
 use crate::upstream::{OutgoingRequest, count_tokens, send};
 
@@ -58,14 +62,23 @@ where
 {
     let (head, body) = request.into_parts();
     let held = Arc::clone(&session);
-    let _memory = held.request_memory.reserve(&head.headers).await;
-    let body = match read_agent_request(body).await {
-        Ok(body) => body,
-        Err(error) => {
+    let reading = read_agent_request(&session.request_memory, &head.headers, body).await;
+    let (body, mut memory) = match reading {
+        Ok(read) => read,
+        Err(UnreadRequest::Body(error)) => {
             session.note_refused_request();
             return close_after(refuse(&route, error.status(), &error.to_string()));
         }
+        Err(UnreadRequest::NoRoom(no_room)) => {
+            session.note_no_room(no_room);
+            return close_after(later(refuse(
+                &route,
+                StatusCode::SERVICE_UNAVAILABLE,
+                NO_ROOM,
+            )));
+        }
     };
+    let body_bytes = body.len();
     let endpoint = &session.options.endpoint;
     let passed = endpoint
         .dialect
@@ -113,7 +126,25 @@ where
         passed,
         body,
     };
-    output.run(make(call, hold, request)).await
+    let response = output.run(make(call, hold, request)).await;
+    if mode != OutputMode::Replayed {
+        memory.is_answered(body_bytes);
+    }
+    held_while_streaming(response, memory)
+}
+
+/// A stream's body, which keeps the request's memory until it ends.
+fn held_while_streaming(response: Response<Body>, memory: Reserved) -> Response<Body> {
+    if response.body().size_hint().exact().is_some() {
+        return response;
+    }
+    response.map(|body| {
+        let held = body.map_frame(move |frame| {
+            let _ = &memory;
+            frame
+        });
+        held.boxed_unsync()
+    })
 }
 
 /// Reserves what the call may use of the budget. When a limit is reached the agent gets a final answer instead.

@@ -37,6 +37,7 @@ mod reach;
 mod receive;
 mod recorder;
 pub mod remote;
+mod request;
 mod request_memory;
 mod response;
 mod scrub;

@@ -15,13 +15,12 @@ use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderVa
 use hyper::{Method, Request, Response, StatusCode};
 
 use crate::answer::{self, Body};
-use crate::body::{ANSWER_BYTES_MAX, close_after, read_agent_request};
+use crate::body::{ANSWER_BYTES_MAX, close_after};
 use crate::failure::cause;
 use crate::remote::RemoteMcpServer;
+use crate::request::{NO_ROOM, UnreadRequest, later, read_agent_request};
+use crate::scrub::ScrubbedBody;
 use crate::session::Session;
-
-/// The most that is read of a refusal, which is buffered to remove secrets from it.
-const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
 /// The server's name, if the path is one of these routes.
 pub(crate) fn name_in(path: &str) -> Option<&str> {
@@ -49,10 +48,17 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request<Incoming>) ->
         refusal.headers_mut().insert(ALLOW, allowed);
         return refusal;
     }
-    let _memory = session.request_memory.reserve(&head.headers).await;
-    let body = match read_agent_request(body).await {
-        Ok(body) => body,
-        Err(error) => return close_after(refuse(error.status(), &error.to_string())),
+    let reading = read_agent_request(&session.request_memory, &head.headers, body).await;
+    let (body, _memory) = match reading {
+        Ok(read) => read,
+        Err(UnreadRequest::Body(error)) => {
+            return close_after(refuse(error.status(), &error.to_string()));
+        }
+        Err(UnreadRequest::NoRoom(no_room)) => {
+            // The model's next answer clears it.
+            session.note_no_room(no_room);
+            return close_after(later(refuse(StatusCode::SERVICE_UNAVAILABLE, NO_ROOM)));
+        }
     };
     let answered = ask(&session, remote, &head, body).await;
     let result = match &answered {
@@ -61,7 +67,7 @@ pub(crate) async fn answer(session: Arc<Session>, request: Request<Incoming>) ->
     };
     session.log_line(format!("mcp {name}: {} {result}", head.method));
     match answered {
-        Ok(answer) => pass_on(name, remote, answer).await,
+        Ok(answer) => pass_on(name, remote, answer),
         Err(problem) => {
             let text = format!("the MCP server `{name}` does not answer: {problem}");
             refuse(StatusCode::BAD_GATEWAY, &text)
@@ -104,11 +110,8 @@ fn is_protocol(name: &HeaderName) -> bool {
     name.as_str().starts_with("mcp-")
 }
 
-async fn pass_on(
-    name: &str,
-    remote: &RemoteMcpServer,
-    answer: reqwest::Response,
-) -> Response<Body> {
+/// The answer without the values of our own headers, which servers and what they use may repeat anywhere.
+fn pass_on(name: &str, remote: &RemoteMcpServer, answer: reqwest::Response) -> Response<Body> {
     let status = answer.status();
     if status.is_redirection() {
         let text = format!(
@@ -118,62 +121,53 @@ async fn pass_on(
         return refuse(StatusCode::BAD_GATEWAY, &text);
     }
     let content_type = answer.headers().get(CONTENT_TYPE).cloned();
+    let scrubbers = remote.scrubbers();
     let mut passed = HeaderMap::new();
     for (name, value) in answer.headers() {
         if is_protocol(name) || *name == RETRY_AFTER {
             passed.append(name, value.clone());
         }
     }
-    let mut response = if status.is_success() {
-        let mut response = answer::whole(status, answer::JSON, Bytes::new());
-        *response.body_mut() = streamed(answer);
-        response
-    } else {
-        // Servers often echo the credentials that they refuse.
-        answer::whole(status, answer::JSON, remote.scrub(&beginning(answer).await))
-    };
+    let mut response = answer::whole(status, answer::JSON, Bytes::new());
+    *response.body_mut() = streamed(answer, ScrubbedBody::new(scrubbers.clone()));
     let headers = response.headers_mut();
     match content_type {
         Some(content_type) => headers.insert(CONTENT_TYPE, content_type),
         None => headers.remove(CONTENT_TYPE),
     };
     headers.extend(passed);
+    for scrub in &scrubbers {
+        scrub.headers(headers);
+    }
     response
 }
 
 /// The body, passed through as it arrives. If the server breaks off or exceeds the size limit, the agent's connection
 /// breaks too.
-fn streamed(answer: reqwest::Response) -> Body {
-    let frames = stream::unfold((answer, 0), |(mut answer, bytes)| async move {
+fn streamed(answer: reqwest::Response, scrubbed: ScrubbedBody) -> Body {
+    let start = (answer, scrubbed, 0);
+    let frames = stream::unfold(start, |(mut answer, mut scrubbed, bytes)| async move {
         let (next, bytes) = match answer.chunk().await {
-            Ok(None) => return None,
+            Ok(None) => (Ok(Frame::data(scrubbed.finish()?)), bytes),
             Ok(Some(chunk)) if bytes + chunk.len() > ANSWER_BYTES_MAX => {
                 let text = format!("the answer is larger than {ANSWER_BYTES_MAX} bytes");
                 (Err(io::Error::other(text)), bytes)
             }
             Ok(Some(chunk)) => {
                 let bytes = bytes + chunk.len();
-                (Ok(Frame::data(chunk)), bytes)
+                (Ok(Frame::data(scrubbed.push(chunk))), bytes)
             }
             Err(error) => (Err(io::Error::other(cause(&error))), bytes),
         };
-        Some((next, (answer, bytes)))
+        Some((next, (answer, scrubbed, bytes)))
     });
     StreamBody::new(frames).boxed_unsync()
-}
-
-async fn beginning(mut answer: reqwest::Response) -> String {
-    let mut body = Vec::new();
-    while let Ok(Some(chunk)) = answer.chunk().await {
-        body.extend_from_slice(&chunk);
-        if body.len() > REFUSAL_BYTES_MAX {
-            body.truncate(REFUSAL_BYTES_MAX);
-            break;
-        }
-    }
-    String::from_utf8_lossy(&body).into_owned()
 }
 
 pub(crate) fn refuse(status: StatusCode, message: &str) -> Response<Body> {
     answer::error(status, "mcp_error", message)
 }
+
+#[cfg(test)]
+#[path = "mcp/tests.rs"]
+mod tests;

@@ -4,12 +4,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{
+    ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
+    ORIGIN, USER_AGENT,
+};
 
 use rollcage_model::task::mcp::{McpServer, McpServers, fill_variables};
 
 use crate::outbound::{ForbiddenAddress, Guard};
+use crate::scrub::KeyScrubber;
 use crate::secret::Secret;
+
+/// Headers that say nothing secret, and whose values stand in answers for good reasons.
+const PLAIN_HEADERS: [HeaderName; 6] = [
+    ACCEPT,
+    ACCEPT_ENCODING,
+    ACCEPT_LANGUAGE,
+    CONTENT_TYPE,
+    ORIGIN,
+    USER_AGENT,
+];
 
 /// One server, by the only URL that requests to it are sent to.
 #[derive(Clone, Debug)]
@@ -18,14 +32,17 @@ pub struct RemoteMcpServer {
     pub(crate) headers: HeaderMap,
     /// Restricts the addresses that may be connected to, where the URL comes from an untrusted client.
     pub(crate) guard: Option<Arc<Guard>>,
-    /// The headers' values, which are removed from the server's error responses.
+    /// The headers' values, which are removed from the server's answers.
     secrets: Vec<Secret>,
 }
 
 impl RemoteMcpServer {
-    pub(crate) fn scrub(&self, text: &str) -> String {
-        let scrub = |text: String, secret: &Secret| secret.scrub(&text);
-        self.secrets.iter().fold(text.to_owned(), scrub)
+    /// What takes them out, the longest first: replacing a part of a secret would leave the rest of it visible.
+    pub(crate) fn scrubbers(&self) -> Vec<Arc<KeyScrubber>> {
+        self.secrets
+            .iter()
+            .filter_map(KeyScrubber::of_header)
+            .collect()
     }
 }
 
@@ -97,6 +114,16 @@ impl RemoteMcpServers {
     }
 }
 
+/// A text, and how it stands in JSON if that differs; some programs write a slash there as `\/`.
+fn spellings(text: &str) -> Vec<String> {
+    let quoted = serde_json::Value::from(text).to_string();
+    let inside = quoted[1..quoted.len() - 1].to_owned();
+    let mut all = vec![text.to_owned(), inside.replace('/', "\\/"), inside];
+    all.sort();
+    all.dedup();
+    all
+}
+
 fn open(
     name: &str,
     url: &str,
@@ -119,13 +146,15 @@ fn open(
         let mut held = HeaderValue::from_str(&filled).map_err(|_| unfit())?;
         held.set_sensitive(true);
         let header_name = HeaderName::from_bytes(header.as_bytes()).map_err(|_| unfit())?;
+        if !PLAIN_HEADERS.contains(&header_name) {
+            // In `Bearer TOKEN` the token alone is a secret too.
+            let token = filled.split_once(' ').map(|(_, token)| token.trim());
+            for secret in token.into_iter().chain([filled.as_str()]) {
+                secrets.extend(spellings(secret).into_iter().map(Secret::new));
+            }
+        }
         headers.insert(header_name, held);
-        // In `Bearer TOKEN` the token alone is a secret too.
-        let token = filled.split_once(' ').map(|(_, token)| token.trim());
-        secrets.extend(token.map(Secret::new));
-        secrets.push(Secret::new(filled));
     }
-    // The longest first: replacing a part of a secret would leave the rest of it visible.
     secrets.sort_by_key(|secret| std::cmp::Reverse(secret.expose().len()));
     let url = url
         .parse()
@@ -160,7 +189,7 @@ mod tests {
         assert_eq!(remote.headers["authorization"], "Bearer sekrit-12345");
         assert_eq!(given, servers("Bearer ${TOKEN}"));
         assert!(!format!("{remotes:?}").contains("sekrit"));
-        assert_eq!(remote.scrub("bad token sekrit-12345!"), "bad token ***!");
+        assert_eq!(remote.scrubbers().len(), 2);
 
         let mut given = servers("Bearer sekrit-12345");
         RemoteMcpServers::take(&mut given, variable).unwrap();

@@ -68,7 +68,7 @@ impl UpstreamResponse {
             scrub.headers(raw.headers_mut());
         }
         let mut response = UpstreamResponse {
-            scrubbed: scrub.cloned().map(ScrubbedBody::new),
+            scrubbed: scrub.map(|scrub| ScrubbedBody::new([Arc::clone(scrub)])),
             raw,
             reader: None,
             peeked: VecDeque::new(),

@@ -16,6 +16,7 @@ const MARK: &[u8] = b"***";
 /// Real keys are longer. A shorter one is a placeholder for a server without authentication, and may be an ordinary
 /// word that occurs in answers.
 const KEY_BYTES_MIN: usize = 16;
+const HEADER_BYTES_MIN: usize = 8;
 
 /// Finds and replaces one key.
 #[derive(Debug)]
@@ -27,10 +28,19 @@ pub(crate) struct KeyScrubber {
 impl KeyScrubber {
     /// `None` for a placeholder key.
     pub(crate) fn of(key: &Secret) -> Option<Arc<Self>> {
-        let key = key.expose().as_bytes();
-        (key.len() >= KEY_BYTES_MIN).then(|| {
+        Self::with(key, KEY_BYTES_MIN)
+    }
+
+    /// Of a header's value, which is no placeholder even if it is short; a very short one would be found in ordinary words.
+    pub(crate) fn of_header(value: &Secret) -> Option<Arc<Self>> {
+        Self::with(value, HEADER_BYTES_MIN)
+    }
+
+    fn with(secret: &Secret, bytes_min: usize) -> Option<Arc<Self>> {
+        let bytes = secret.expose().as_bytes();
+        (bytes.len() >= bytes_min).then(|| {
             Arc::new(KeyScrubber {
-                finder: Finder::new(key).into_owned(),
+                finder: Finder::new(bytes).into_owned(),
                 has_found: AtomicBool::new(false),
             })
         })
@@ -73,24 +83,51 @@ impl KeyScrubber {
     }
 }
 
-/// Scrubs one body chunk by chunk, also where the key is split between chunks.
+/// Scrubs one body chunk by chunk, of any number of keys, also where one is split between chunks.
 #[derive(Debug)]
 pub(crate) struct ScrubbedBody {
+    /// One after the other; what one lets through goes to the next.
+    keys: Vec<KeyInBody>,
+}
+
+impl ScrubbedBody {
+    pub(crate) fn new(scrubbers: impl IntoIterator<Item = Arc<KeyScrubber>>) -> Self {
+        let keys = scrubbers.into_iter().map(|scrub| KeyInBody {
+            scrub,
+            held: Bytes::new(),
+        });
+        ScrubbedBody {
+            keys: keys.collect(),
+        }
+    }
+
+    /// Returns the bytes that may be passed on. Chunks without any part of a key are returned unchanged.
+    pub(crate) fn push(&mut self, bytes: Bytes) -> Bytes {
+        self.keys
+            .iter_mut()
+            .fold(bytes, |bytes, key| key.push(bytes))
+    }
+
+    /// The held-back bytes at the end of the body.
+    pub(crate) fn finish(&mut self) -> Option<Bytes> {
+        let rest = self.keys.iter_mut().fold(Bytes::new(), |bytes, key| {
+            let passed = key.push(bytes);
+            [passed, std::mem::take(&mut key.held)].concat().into()
+        });
+        (!rest.is_empty()).then_some(rest)
+    }
+}
+
+/// One key, looked for in one body.
+#[derive(Debug)]
+struct KeyInBody {
     scrub: Arc<KeyScrubber>,
     /// Bytes held back because they may be the beginning of the key.
     held: Bytes,
 }
 
-impl ScrubbedBody {
-    pub(crate) fn new(scrub: Arc<KeyScrubber>) -> Self {
-        ScrubbedBody {
-            scrub,
-            held: Bytes::new(),
-        }
-    }
-
-    /// Returns the bytes that may be passed on. Chunks without any part of the key are returned unchanged.
-    pub(crate) fn push(&mut self, bytes: Bytes) -> Bytes {
+impl KeyInBody {
+    fn push(&mut self, bytes: Bytes) -> Bytes {
         let mut bytes = if self.held.is_empty() {
             bytes
         } else {
@@ -104,11 +141,6 @@ impl ScrubbedBody {
         }
         bytes
     }
-
-    /// The held-back bytes at the end of the body.
-    pub(crate) fn finish(&mut self) -> Option<Bytes> {
-        (!self.held.is_empty()).then(|| std::mem::take(&mut self.held))
-    }
 }
 
 #[cfg(test)]
@@ -119,7 +151,7 @@ mod tests {
 
     fn scrubbed(chunks: &[&str]) -> (String, bool) {
         let scrub = KeyScrubber::of(&Secret::new(KEY)).unwrap();
-        let mut body = ScrubbedBody::new(Arc::clone(&scrub));
+        let mut body = ScrubbedBody::new([Arc::clone(&scrub)]);
         let mut seen = Vec::new();
         for chunk in chunks {
             seen.extend_from_slice(&body.push(Bytes::copy_from_slice(chunk.as_bytes())));
@@ -151,6 +183,24 @@ mod tests {
             assert_eq!(scrubbed(&chunks), (text.to_owned(), false), "{size}");
         }
         assert!(KeyScrubber::of(&Secret::new("intercepted")).is_none());
+    }
+
+    #[test]
+    fn several_keys_are_found_however_they_are_split() {
+        let keys = ["Bearer sekrit-12345", "sekrit-12345", "other-67"];
+        let text = "Bearer sekrit-12345 sekrit-12345 Bearer other-67, Bearer sekrit-1234";
+        for size in 1..text.len() {
+            let scrubbers = keys.map(|key| KeyScrubber::of_header(&Secret::new(key)).unwrap());
+            let mut body = ScrubbedBody::new(scrubbers);
+            let mut seen = Vec::new();
+            for chunk in text.as_bytes().chunks(size) {
+                seen.extend_from_slice(&body.push(Bytes::copy_from_slice(chunk)));
+            }
+            seen.extend(body.finish().unwrap_or_default());
+            let seen = String::from_utf8(seen).unwrap();
+            assert_eq!(seen, "*** *** Bearer ***, Bearer sekrit-1234", "{size}");
+        }
+        assert!(KeyScrubber::of_header(&Secret::new("1234567")).is_none());
     }
 
     #[test]

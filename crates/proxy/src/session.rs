@@ -18,7 +18,7 @@ use rollcage_model::event::What;
 use rollcage_model::exchange::Line;
 use rollcage_model::finding::CaptureLevel;
 
-use crate::calls::{CallSummary, CallVerdict};
+use crate::calls::{CallSummary, CallVerdict, Problem};
 use crate::endpoint::Endpoint;
 use crate::lessons::{EndpointLessons, Lesson, Lessons, Requirements, SamplingSource};
 use crate::log::{CallLine, SessionLog};
@@ -28,7 +28,7 @@ use crate::policy::{OnOverflow, SamplingPolicy};
 use crate::profile::Profile;
 use crate::recorder::Recorder;
 use crate::remote::RemoteMcpServers;
-use crate::request_memory::RequestMemory;
+use crate::request_memory::{NoRoom, RequestMemory, RequestShare};
 use crate::scrub::KeyScrubber;
 use crate::settings::ModelSettings;
 use crate::transport::Transport;
@@ -66,7 +66,7 @@ pub struct Session {
     /// Removes the endpoint's key from its answers.
     pub(crate) scrub: Option<Arc<KeyScrubber>>,
     recorder: Recorder,
-    pub(crate) request_memory: RequestMemory,
+    pub(crate) request_memory: RequestShare,
     exchanges: AtomicU64,
     lessons: EndpointLessons,
     /// Token ids are requested, and the endpoint returns them.
@@ -134,13 +134,14 @@ impl Session {
         } else {
             CaptureMode::Tokens
         };
+        let outages = Arc::<Outages>::default();
         let budget = BudgetLedger::new(options.settings.budget, options.settings.price);
         Arc::new(Session {
             key,
             transport,
             scrub: endpoint.key.as_ref().and_then(KeyScrubber::of),
             recorder,
-            request_memory: RequestMemory::new(),
+            request_memory: RequestMemory::of_process().share(Arc::clone(&outages)),
             exchanges: AtomicU64::new(0),
             lessons: EndpointLessons::new(capture),
             gives_tokens: !capture.id_flags().is_empty() && profile.level == CaptureLevel::Tokens,
@@ -149,7 +150,7 @@ impl Session {
             unrecorded: CancellationToken::new(),
             exhausted: CancellationToken::new(),
             hopeless: CancellationToken::new(),
-            outages: Arc::default(),
+            outages,
             is_patience_used: AtomicBool::new(false),
             state: Mutex::new(SessionState {
                 first_call: None,
@@ -369,6 +370,17 @@ impl Session {
     pub(crate) fn note_refused_request(&self) {
         let verdict = CallVerdict::AgentFault(Cause::AgentRequestRefused);
         self.state().calls.note(verdict);
+    }
+
+    /// Notes that a request found no memory in time. If others had it, that is no fault of its agent.
+    pub(crate) fn note_no_room(&self, no_room: NoRoom) {
+        let text = "there was no memory for a request of the agent";
+        let verdict = match no_room.is_others_doing {
+            true => CallVerdict::Failed(Problem::new(Cause::EngineFailed, text)),
+            false => CallVerdict::AgentFault(Cause::AgentRequestRefused),
+        };
+        self.state().calls.note(verdict);
+        self.log_line(text.to_owned());
     }
 
     pub(crate) fn is_hung(&self, silent_since: Instant) -> bool {

@@ -22,6 +22,7 @@ mod file_stream;
 mod gates;
 pub mod guest;
 pub mod local;
+pub mod memory;
 pub mod names;
 mod process;
 mod run;

@@ -195,3 +195,52 @@ async fn a_server_may_be_the_one_that_begins() {
     assert_eq!(&greeting, b"hello");
     assert_echo(&mut stream, b"GET / HTTP/1.1\r\n\r\n").await;
 }
+
+#[tokio::test]
+async fn a_listed_name_that_leads_to_this_machine_is_refused() {
+    // The address that the kernel would send from; nothing is sent.
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+    let routed = socket.connect("192.0.2.1:9");
+    let own = routed.and_then(|()| socket.local_addr()).map(|it| it.ip());
+    let Ok(own) = own else {
+        eprintln!("skipped: this machine has no address but loopback");
+        return;
+    };
+    let lists = [
+        ("git.corp:9418".to_owned(), false),
+        (format!("git.corp:9418,{own}/24:9418"), false),
+        (format!("git.corp:9418,{own}:5432"), false),
+        (format!("git.corp:9418,{own}:9418"), true),
+    ];
+    for (policy, is_reached) in lists {
+        let cage = Cage::new(&policy);
+        cage.server(SocketAddr::new(own, 9418), echo).await;
+        cage.leads("git.corp", &[&[&own.to_string()]]);
+        let mut stream = cage.connect_to("git.corp", 9418).await;
+        if is_reached {
+            assert_echo(&mut stream, b"\0mirror").await;
+            continue;
+        }
+        assert_reset(stream, b"\0mirror").await;
+        let refusals = cage.refusals();
+        let expect = format!(
+            "raw git.corp:9418: {own} is this machine itself, and that address is not listed"
+        );
+        assert_eq!(refusals, [expect], "{policy}");
+        assert!(cage.connected().is_empty(), "{policy}");
+    }
+    // Never, whatever is listed.
+    for address in [
+        "127.0.0.1",
+        "127.8.8.8",
+        "169.254.1.1",
+        "0.0.0.0",
+        "::1",
+        "::ffff:127.0.0.1",
+    ] {
+        let cage = Cage::new("git.corp:9418,127.0.0.1:9418,0.0.0.0/0:9418");
+        cage.leads("git.corp", &[&[address]]);
+        assert_reset(cage.connect_to("git.corp", 9418).await, b"\0x").await;
+        assert!(cage.connected().is_empty(), "{address}");
+    }
+}

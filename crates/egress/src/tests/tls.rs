@@ -140,3 +140,74 @@ async fn tls_is_looked_at_on_every_port() {
     )
     .await;
 }
+
+#[tokio::test]
+async fn a_client_that_waits_means_the_same_host_all_the_same() {
+    let limits = Limits {
+        glance: Duration::from_millis(1),
+        ..Limits::default()
+    };
+    let cage = Cage::with("db.example:8443,db.example:5432", limits, |_| {});
+    cage.host("db.example", 8443, echo).await;
+    cage.server(SocketAddr::new(PUBLIC, 5432), mirror).await;
+    // The server is connected to once the client has been silent for a while.
+    let mut connected = 0;
+    let mut waiting = async |port: u16| {
+        let stream = cage.connect_to("db.example", port).await;
+        connected += 1;
+        while cage.connected().len() < connected {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        stream
+    };
+    assert_reset(waiting(8443).await, &named("evil.example")).await;
+    assert_echo(&mut waiting(8443).await, &named("db.example")).await;
+    // What says no name at all is for whoever the address was handed out for.
+    assert_echo(&mut waiting(8443).await, b"\0\0\0\x08query").await;
+    let get = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    let answer = exchange(&mut waiting(5432).await, &get("evil.example")).await;
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    let answer = exchange(&mut waiting(5432).await, &get("db.example:5432")).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+#[tokio::test]
+async fn a_request_that_comes_slowly_is_looked_at_whole() {
+    let limits = Limits {
+        glance: Duration::from_millis(1),
+        ..Limits::default()
+    };
+    let cage = Cage::with("db.example:5432", limits, |_| {});
+    cage.host("db.example", 5432, mirror).await;
+    let mut stream = cage.connect_to("db.example", 5432).await;
+    stream.write_all(b"GET / HT").await.unwrap();
+    // Longer than the glance: by now a client that only waits would be connected.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let answer = exchange(&mut stream, "TP/1.1\r\nHost: evil.example\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    assert!(cage.connected().is_empty());
+}
+
+#[tokio::test]
+async fn a_client_that_answers_a_greeting_with_tls_names_the_same_host() {
+    let limits = Limits {
+        glance: Duration::from_millis(1),
+        ..Limits::default()
+    };
+    let cage = Cage::with("db.example:8443", limits, |_| {});
+    cage.host("db.example", 8443, |mut stream| async move {
+        let _ = stream.write_all(b"220 hello\r\n").await;
+        echo(stream).await;
+    })
+    .await;
+    for (name, is_reached) in [("db.example", true), ("evil.example", false)] {
+        let mut stream = cage.connect_to("db.example", 8443).await;
+        let mut greeting = [0; 11];
+        let read = timeout(PATIENCE, stream.read_exact(&mut greeting)).await;
+        read.unwrap().unwrap();
+        match is_reached {
+            true => assert_echo(&mut stream, &named(name)).await,
+            false => assert_reset(stream, &named(name)).await,
+        }
+    }
+}

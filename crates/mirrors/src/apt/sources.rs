@@ -37,6 +37,13 @@ impl Entry {
         words.filter(|word| word.starts_with('/'))
     }
 
+    /// The folders of suites that have no components, below each place: those whose names end with a slash.
+    pub(super) fn flat(&self) -> Vec<String> {
+        let folders = self.suites.iter().filter(|suite| suite.ends_with('/'));
+        let plain = folders.map(|suite| suite.trim_start_matches("./").trim_start_matches('/'));
+        plain.map(str::to_owned).collect()
+    }
+
     pub(super) fn lines(&self) -> String {
         let in_lines = |name: &str| {
             OPTIONS

@@ -71,8 +71,8 @@ file /etc/apt/sources.list
   deb http://b.example/debian x main
   deb https://c.example/ x main
   deb http://d.example/ x main
-credential a.example:80/ Basic dXNlcjpwYXNzd29yZA==
-credential b.example:80/debian/ Basic dXNlcjpwYXNzd29yZA==
+credential a.example:80/ Apt { base: \"/debian/\", flat: [] } Basic dXNlcjpwYXNzd29yZA==
+credential b.example:80/debian/ Apt { base: \"/debian/\", flat: [] } Basic dXNlcjpwYXNzd29yZA==
 refused: apt's source (/etc/apt/sources.list) https://c.example/ needs a password, which would have to be inside TLS where the filter cannot add it: serve it over http, or without a password",
     );
 }

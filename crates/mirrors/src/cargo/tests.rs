@@ -71,7 +71,7 @@ file /home/user/.cargo/config.toml
 
   [source.crates-io]
   replace-with = "file"
-credential corp.example:80/ Basic dXNlcjpwYXNzd29yZA==
+credential corp.example:80/ Cargo("/index/") Basic dXNlcjpwYXNzd29yZA==
 refused: cargo's registry file has a token, which does not enter sandboxes; if it asks for one to read, cargo cannot use it there
 refused: CARGO_REGISTRIES_MY_CORP_INDEX has a token, which does not enter sandboxes; if it asks for one to read, cargo cannot use it there"#,
     );

@@ -41,7 +41,7 @@ GIT_CONFIG_VALUE_1=gl:
 GIT_CONFIG_VALUE_2=https://codeberg.org/
 {SSH}
 GIT_TERMINAL_PROMPT=0
-credential c.example:81/ Basic dXNlcjpwYXNzd29yZA=="
+refused: git's url.insteadOf http://c.example:81/ needs a password, which is added for package indexes and never for git: serve it without one"
         ),
     );
 }
@@ -62,7 +62,7 @@ fn a_token_for_a_forge_is_refused() {
 {FORGES}
 {SSH}
 GIT_TERMINAL_PROMPT=0
-refused: git's url.insteadOf https://github.com/ needs a password, which would have to be inside TLS where the filter cannot add it: serve it over http, or without a password
+refused: git's url.insteadOf https://github.com/ needs a password, which is added for package indexes and never for git: serve it without one
 note: git's url.insteadOf leads to ssh or to a directory, for which nothing is inside: it is left out
 note: git's url.insteadOf replaces a URL with more in it than a host and a path: it is left out"
         ),

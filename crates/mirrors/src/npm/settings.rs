@@ -132,7 +132,7 @@ impl Settings {
             }
         }
         paths.dedup();
-        let own = format!("{}/", address.path.trim_end_matches('/'));
+        let own = address.folder();
         let slashed = paths
             .into_iter()
             .map(|(dart, path)| (dart, format!("{}/", path.trim_end_matches('/'))));

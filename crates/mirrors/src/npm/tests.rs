@@ -61,7 +61,7 @@ COREPACK_NPM_REGISTRY=http://mirror.example:4873/npm
 NPM_CONFIG_REGISTRY=http://mirror.example:4873/npm
 YARN_NPM_REGISTRY_SERVER=http://mirror.example:4873/npm
 YARN_UNSAFE_HTTP_WHITELIST=mirror.example
-credential mirror.example:4873/npm/ Bearer t0ken",
+credential mirror.example:4873/npm/ Npm(\"/npm/\") Bearer t0ken",
     );
 }
 

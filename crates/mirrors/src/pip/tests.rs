@@ -99,7 +99,7 @@ hosts mirror.example:8081
 PIP_DISABLE_PIP_VERSION_CHECK=1
 PIP_INDEX_URL=http://mirror.example:8081/simple
 UV_DEFAULT_INDEX=http://mirror.example:8081/simple
-credential mirror.example:8081/ Basic dXNlcjpwYXNzd29yZA==",
+credential mirror.example:8081/ Simple(\"/simple/\") Basic dXNlcjpwYXNzd29yZA==",
     );
     check(
         "pip",
@@ -138,7 +138,7 @@ hosts a.example b.example pypi.org files.pythonhosted.org
 PIP_DISABLE_PIP_VERSION_CHECK=1
 PIP_EXTRA_INDEX_URL=https://a.example/ http://b.example/
 UV_INDEX=https://a.example/ http://b.example/
-credential b.example:80/ Basic dTpw
+credential b.example:80/ Simple(\"/\") Basic dTpw
 refused: /usr/local/venv/pip.conf holds a credential, and sandboxes can read it there: move it to a file in your home directory",
     );
 }
@@ -192,7 +192,7 @@ UV_HTTP_TIMEOUT=60
 UV_INDEX=http://corp.example/simple https://b.example/ https://x.example/
 UV_INDEX_STRATEGY=unsafe-best-match
 UV_PYTHON_INSTALL_MIRROR=https://python.example/
-credential corp.example:80/ Basic dXNlcjpwYXNzd29yZA==
+credential corp.example:80/ Simple(\"/simple/\") Basic dXNlcjpwYXNzd29yZA==
 note: uv's index (/home/me/.config/uv/uv.toml) has an explicit index, which is left out",
     );
 }

@@ -7,6 +7,7 @@ use toml::{Table, Value};
 use crate::address::{Address, basic};
 use crate::host::Host;
 use crate::preset::Preset;
+use crate::reads::Reads;
 
 use super::Indexes;
 
@@ -81,7 +82,7 @@ pub(super) fn others(host: &Host<'_>, preset: &mut Preset) {
         if let Some(text) = host.variable(name)
             && let Some(address) = preset.address(name, text)
         {
-            preset.reach(name, &address);
+            preset.reach(name, &address, Reads::Pythons(address.folder()));
             preset.set(name, address.text);
         }
     }

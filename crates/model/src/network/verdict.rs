@@ -161,6 +161,18 @@ impl Rules {
         }
     }
 
+    /// Whether the operator lists exactly this address, which may be one of the host's own.
+    pub fn lists_address(&self, address: IpAddr, port: u16) -> bool {
+        let is_this = |host: &HostRule| match host {
+            HostRule::Within(block) => block.is_single() && block.contains(address),
+            HostRule::Exactly(_) | HostRule::Below(_) => false,
+        };
+        let mut grants = self.grants.iter();
+        grants.any(|it| {
+            it.addresses == Addresses::Listed && it.ports.contains(&port) && is_this(&it.host)
+        })
+    }
+
     /// Checks whether DNS may answer for a name: it is allowed on some port.
     pub fn check_name(&self, name: &str) -> Result<(), Refusal> {
         let mut grants = self.grants.iter();

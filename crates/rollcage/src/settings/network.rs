@@ -147,6 +147,7 @@ fn credential(found: &rollcage_mirrors::Credential) -> Option<Credential> {
         host: rollcage_model::network::Host::parse(&found.host)?,
         port: found.port,
         path: found.path.clone(),
+        reads: found.reads.clone(),
         authorization,
     })
 }

@@ -11,7 +11,7 @@ const MAY_USE: [(&str, &[&str]); 13] = [
     ("mirrors", &[]),
     ("sandbox", &[]),
     ("model", &["dialect"]),
-    ("egress", &["model"]),
+    ("egress", &["model", "mirrors"]),
     ("proxy", &["dialect", "model", "sandbox"]),
     ("agents", &["dialect", "model", "sandbox"]),
     ("scripted", &["dialect", "model"]),

@@ -1,8 +1,9 @@
 //! Limits are enforced, and exceeding them is reported.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
+use std::os::fd::OwnedFd;
 
-use rollcage_sandbox::{Error, Limits, Spec};
+use rollcage_sandbox::{Error, Limits, PROXY_PORT, Spec};
 use tokio::io::AsyncReadExt;
 
 use crate::kit::{backend, bash, command, is_root, others, output, spec, start, text};
@@ -238,30 +239,111 @@ async fn files_that_fill_the_memory_do_not_end_the_sandbox() {
     sandbox.close().await.unwrap();
 }
 
+/// Fills connections of which nobody reads the other end, and prints how many MiB the kernel took. Programs can ask for
+/// larger buffers in several ways, and can leave what they sent in connections that nobody has accepted or that they have
+/// closed.
+const FILL: &str = "
+import socket, sys
+kind, kept, queued = sys.argv[1], [], 0
+listener = socket.socket()
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1 << 20)
+listener.bind(('127.0.0.1', 0)); listener.listen(4096)
+def fill(one):
+    total = 0
+    try:
+        while True: total += one.send(b'x' * 65536)
+    except (BlockingIOError, OSError): return total
+for number in range(2000):
+    if kind == 'unaccepted' and number % 100 == 0:
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1 << 20)
+        listener.bind(('127.0.0.1', 0)); listener.listen(4096); kept.append(listener)
+    one = socket.socket()
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 << 20)
+    one.setblocking(False); one.connect_ex(listener.getsockname())
+    if kind != 'unaccepted':
+        other, _ = listener.accept(); other.setblocking(False)
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 20)
+        kept.append(other)
+    if kind == 'both':
+        for _ in range(64):
+            try: one.send(b'x' * 65536)
+            except BlockingIOError: pass
+            try: other.recv(1 << 20)
+            except BlockingIOError: pass
+        kept.append(one); continue
+    queued += fill(one)
+    if kind == 'closed': one.close()
+    else: kept.append(one)
+if kind == 'both': queued = sum(fill(one) for one in kept)
+print(queued >> 20)
+";
+
 #[tokio::test]
 async fn what_waits_in_sockets_is_bounded() {
     let backend = backend().await;
     let sandbox = start(&backend, spec("limited")).await;
-    // Nobody reads at the other end, so everything that can be sent stays in the kernel.
-    let script = "
-import socket
-listener = socket.socket(); listener.bind(('127.0.0.1', 0)); listener.listen(4096)
+    let script = format!("cat > fill.py << 'END'\n{FILL}\nEND");
+    bash(&*sandbox, &script).await;
+    // Without our limits it is several GiB.
+    let bound = if is_root() { 128 } else { 400 };
+    for kind in ["accepted", "unaccepted", "closed", "both"] {
+        let told = output(&*sandbox, &format!("/usr/bin/python3 fill.py {kind}")).await;
+        let mebibytes: u64 = told.parse().unwrap_or_else(|_| panic!("{kind}: {told}"));
+        eprintln!("{kind}: {mebibytes} MiB");
+        assert!((1..bound).contains(&mebibytes), "{kind}: {mebibytes} MiB");
+    }
+}
+
+/// Both directions between a sandbox and us, where neither side reads.
+#[tokio::test]
+async fn what_waits_between_a_sandbox_and_us_is_bounded() {
+    const CONNECTIONS: usize = 256;
+    let backend = backend().await;
+    let spec = Spec {
+        intercepted_ports: Some(vec![80]),
+        ..spec("limited")
+    };
+    let mut sandbox = start(&backend, spec).await;
+    let gates = sandbox.take_gates().unwrap();
+    let listener = gates.proxy;
+    let script = format!(
+        "import socket
 kept, queued = [], 0
-for _ in range(1000):
-    one = socket.socket(); one.setblocking(False)
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 << 20)
-    one.connect_ex(listener.getsockname())
-    other, _ = listener.accept()
-    other.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 20)
-    kept += [one, other]
+for _ in range({CONNECTIONS}):
+    one = socket.create_connection(('127.0.0.1', {PROXY_PORT})); one.setblocking(False)
     try:
         while True: queued += one.send(b'x' * 65536)
-    except (BlockingIOError, OSError): pass
-print(queued >> 20)
-";
-    let told = output(&*sandbox, &format!("/usr/bin/python3 -c \"{script}\"")).await;
-    let mebibytes: u64 = told.parse().unwrap_or_else(|_| panic!("{told}"));
-    // Without our limits it is several GiB.
-    let bound = if is_root() { 128 } else { 300 };
-    assert!((1..bound).contains(&mebibytes), "{mebibytes} MiB");
+    except BlockingIOError: pass
+    kept.append(one)
+print(queued >> 20, flush=True)
+"
+    );
+    let accepting = std::thread::spawn(move || {
+        let mut kept: Vec<OwnedFd> = Vec::new();
+        let mut queued = 0;
+        for _ in 0..CONNECTIONS {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_nonblocking(true).unwrap();
+            while let Ok(count) = stream.write(&[0; 65536]) {
+                queued += count;
+            }
+            kept.push(stream.into());
+        }
+        (kept, queued >> 20)
+    });
+    let script =
+        format!("cat > fill.py << 'END'\n{script}\nEND\n/usr/bin/python3 fill.py < /dev/null");
+    let finished = bash(&*sandbox, &script).await;
+    let told = text(&finished.stdout);
+    let outwards: usize = told
+        .trim()
+        .parse()
+        .unwrap_or_else(|_| panic!("{finished:?}"));
+    let (kept, inwards) = accepting.join().unwrap();
+    drop(kept);
+    eprintln!("{outwards} MiB to us, {inwards} MiB to the sandbox");
+    // A buffer at either end has 64 KiB or 128 KiB.
+    assert!((1..64).contains(&outwards), "{outwards} MiB");
+    assert!((1..64).contains(&inwards), "{inwards} MiB");
 }

@@ -47,13 +47,16 @@ pub(crate) fn loopback_up() -> io::Result<()> {
 /// kernel without a setting uses its default.
 pub(crate) fn tune(settings: &Path) {
     let set = |name: &str, value: &str| {
-        let _ = fs::write(settings.join("ipv4").join(name), value);
+        let _ = fs::write(settings.join(name), value);
     };
     // Nobody else uses this namespace, so its low ports need no protection.
-    set("ip_unprivileged_port_start", "0");
-    // TCP socket buffers use memory of the whole machine, which not every limit of a sandbox covers.
-    set("tcp_rmem", "4096 65536 131072");
-    set("tcp_wmem", "4096 16384 131072");
+    set("ipv4/ip_unprivileged_port_start", "0");
+    // TCP socket buffers use memory of the whole machine, which not every limit of a sandbox covers: the kernel lets each
+    // connection fill its first buffer beyond the limit, and charges to nobody what was not accepted yet. Buffers grow where
+    // somebody reads.
+    set("ipv4/tcp_rmem", "4096 16384 65536");
+    set("ipv4/tcp_wmem", "4096 16384 131072");
+    set("core/somaxconn", "128");
 }
 
 pub(crate) fn listen(address: Ipv4Addr, port: u16) -> io::Result<OwnedFd> {

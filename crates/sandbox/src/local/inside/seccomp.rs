@@ -105,9 +105,11 @@ const FAMILIES: [i32; 4] = [
     libc::AF_NETLINK,
 ];
 
-const BUFFER_OPTIONS: [i32; 4] = [
+/// Options that set the size of a socket's buffers. For TCP, waiting for much at once (SO_RCVLOWAT) is one.
+const BUFFER_OPTIONS: [i32; 5] = [
     libc::SO_SNDBUF,
     libc::SO_RCVBUF,
+    libc::SO_RCVLOWAT,
     libc::SO_SNDBUFFORCE,
     libc::SO_RCVBUFFORCE,
 ];
@@ -285,18 +287,19 @@ fn foreign_family() -> BpfProgram {
     ]
 }
 
-/// Larger socket buffers are accepted and have no effect. Their memory belongs to the whole machine, and explicit sizes
+/// Other sizes of socket buffers are accepted and have no effect. Their memory belongs to the whole machine, and explicit sizes
 /// are not bound by the limits of the sandbox's network.
 fn socket_buffers() -> BpfProgram {
-    let [a, b, c, d] = BUFFER_OPTIONS.map(i32::cast_unsigned);
+    let [a, b, c, d, e] = BUFFER_OPTIONS.map(i32::cast_unsigned);
     vec![
         load(1),
-        jump(JUMP_EQUAL, libc::SOL_SOCKET.cast_unsigned(), 0, 6),
+        jump(JUMP_EQUAL, libc::SOL_SOCKET.cast_unsigned(), 0, 7),
         load(2),
-        jump(JUMP_EQUAL, a, 3, 0),
-        jump(JUMP_EQUAL, b, 2, 0),
-        jump(JUMP_EQUAL, c, 1, 0),
-        jump(JUMP_EQUAL, d, 0, 1),
+        jump(JUMP_EQUAL, a, 4, 0),
+        jump(JUMP_EQUAL, b, 3, 0),
+        jump(JUMP_EQUAL, c, 2, 0),
+        jump(JUMP_EQUAL, d, 1, 0),
+        jump(JUMP_EQUAL, e, 0, 1),
         refuse(0),
         allow(),
     ]
