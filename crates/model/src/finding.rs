@@ -39,7 +39,7 @@ pub enum Code {
     NoTurns,
     /// A token id is no 32-bit number.
     InvalidTokenId,
-    /// A logprob is null or no number.
+    /// A logprob is null, no number, or -9999, which is vLLM's word for minus infinity.
     InvalidLogprob,
     /// A logprob is above 0.
     PositiveLogprob,
@@ -227,7 +227,7 @@ impl Code {
         let fatal = |reason| (reason, true);
         let (reason, is_fatal_in_openenv) = match self {
             Code::InvalidTokenId => fatal("a token id is no 32-bit number"),
-            Code::InvalidLogprob => fatal("a logprob is null or no number"),
+            Code::InvalidLogprob => fatal("a logprob is null, no number or -9999 (minus infinity)"),
             Code::PositiveLogprob => fatal("a logprob is above 0"),
             Code::NoPromptIds => fatal("there are no prompt token ids"),
             Code::NoLogprobs => fatal("there are no logprobs"),

@@ -222,10 +222,12 @@ fn a_hole_is_left_out_and_told() {
             &[finding],
         );
     };
-    check_hole(
-        &|body| body["choices"][0]["logprobs"]["content"][0]["logprob"] = Value::Null,
-        "[WARN] invalid_logprob: n2: a logprob is null or no number; left out of training",
-    );
+    for invalid in [Value::Null, json!(-9999.0), json!(-9999)] {
+        check_hole(
+            &|body| body["choices"][0]["logprobs"]["content"][0]["logprob"] = invalid.clone(),
+            "[WARN] invalid_logprob: n2: a logprob is null, no number or -9999 (minus infinity); left out of training",
+        );
+    }
     check_hole(
         &|body| body["choices"][0]["logprobs"]["content"][0]["logprob"] = json!(0.25),
         "[WARN] positive_logprob: n2: a logprob is above 0; left out of training",
