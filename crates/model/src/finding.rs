@@ -89,7 +89,7 @@ pub enum Code {
     InvalidTrainingSequence,
     /// The upstream refused, broke off, or was never heard of again.
     UpstreamError,
-    /// A stream without usage: a token lost inside it would not show.
+    /// A stream without usage, in which a lost token would not show. Where usage was asked for, the turn is not trained.
     NoUsage,
     /// A request that goes on from an earlier reply by its messages, but not by its tokens.
     Retokenised,
@@ -151,6 +151,8 @@ pub enum Code {
     NetworkRefused,
     /// The training trace is larger than one answer can be; it is to be had page by page.
     TraceTooLarge,
+    /// The endpoint says that another model answered than the one it was asked for.
+    OtherModel,
 }
 
 /// How much of the model calls could be captured.
@@ -239,6 +241,10 @@ impl Code {
             Code::AbortedTurn => ("the engine broke the completion off", false),
             Code::ConstrainedSampling => ("it was sampled under a constraint", false),
             Code::MediaInPrompt => ("there are images or audio in its prompt", false),
+            Code::NoUsage => (
+                "its stream ended without the usage that was asked for, so a token lost inside it would not show",
+                false,
+            ),
             Code::LogprobsNotSampled => (
                 "its logprobs are not of the distribution that was sampled from",
                 false,

@@ -5,6 +5,7 @@
 
 mod change;
 mod lacking;
+mod model_name;
 mod reply;
 mod stored;
 mod survey;
