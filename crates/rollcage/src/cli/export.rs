@@ -44,6 +44,10 @@ pub(crate) struct Arguments {
     #[arg(long)]
     include_auxiliary: bool,
 
+    /// Also rows for replies that the agent asked for again, like tool calls that the token limit cut (sequences)
+    #[arg(long)]
+    include_asked_again: bool,
+
     /// Also messages beside the tokens (capture)
     #[arg(long)]
     include_messages: bool,
@@ -69,9 +73,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
             ArgumentsName::Strings => export::Arguments::Strings,
         },
         include_discarded: arguments.include_discarded,
-        trained: match arguments.include_auxiliary {
-            true => Trained::AgentAndAuxiliary,
-            false => Trained::Agent,
+        trained: Trained {
+            auxiliary: arguments.include_auxiliary,
+            asked_again: arguments.include_asked_again,
         },
         include_messages: arguments.include_messages,
     };
