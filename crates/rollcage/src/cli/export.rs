@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
+use rollcage_engine::result::stored;
 use rollcage_engine::store::Store;
 use rollcage_model::export::parquet::Table;
 use rollcage_model::export::{self, ExportError, Format, Meta, Options, write};
@@ -144,7 +145,7 @@ fn load(store: &Store, id: &str) -> anyhow::Result<(Interpretation, Meta)> {
     let id = store
         .find(id)
         .map_err(|error| UsageError(error.to_string()))?;
-    let result = store.result(id)?;
+    let result = stored(store, id)?;
     let seen = store.interpret_result(&result)?;
     Ok((seen, Meta::from(&result)))
 }
