@@ -156,6 +156,14 @@ pub fn mismatch(
     reasons
 }
 
+/// As [`mismatch`], for a training session at this temperature, of which all is known before it starts.
+pub fn session_mismatch(mode: LogprobsMode, temperature: f64) -> Vec<String> {
+    let neutral = neutral_values().map(|(name, value)| (name.to_owned(), value.into()));
+    let mut sent: Map<String, Value> = neutral.collect();
+    sent.insert("temperature".to_owned(), temperature.into());
+    mismatch(Some(mode), &sent, &[])
+}
+
 fn describe(name: &str, value: Option<&Value>) -> String {
     match value {
         Some(value) => format!("{name}={value}"),

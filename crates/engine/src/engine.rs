@@ -17,8 +17,8 @@ use rollcage_endpoints::serving::OnServingStep;
 use rollcage_model::event::Event;
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::RolloutResult;
-use rollcage_proxy::Profiles;
 use rollcage_proxy::endpoint::Endpoint;
+use rollcage_proxy::{ModelSettings, Profiles, SamplingPolicy};
 use rollcage_sandbox::Sandboxes;
 
 use crate::context::Context;
@@ -32,6 +32,7 @@ use crate::listing::{LOCAL, Listing, is_visible};
 use crate::live::{LiveAgents, LiveState};
 use crate::metrics::Counters;
 use crate::result;
+use crate::rollout;
 use crate::schedule::QueueError;
 use crate::store::{Store, StoreError, Summary};
 use crate::trial::{self, TrialError};
@@ -219,6 +220,21 @@ impl Engine {
         on_step: OnServingStep<'_>,
     ) -> Result<Endpoint, PlanError> {
         self.cx.preparer.settle(rollout, on_step).await
+    }
+
+    /// Why nothing of a rollout could be trained on, where that is certain before it starts. An endpoint that cannot be
+    /// reached says nothing, which its rollouts will tell.
+    pub async fn untrainable(
+        &self,
+        endpoint: &Endpoint,
+        settings: &ModelSettings,
+    ) -> Option<String> {
+        // Nothing is certain of what an agent chooses, so that needs no probe yet.
+        if settings.is_black_box || !matches!(settings.sampling, SamplingPolicy::Pinned(_)) {
+            return None;
+        }
+        let (_, profile) = rollout::reach(&self.cx, endpoint, settings).await.ok()?;
+        settings.sampling.untrainable(&profile)
     }
 
     /// Queues `count` rollouts, all or none, and returns before any of them is prepared.

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use rollcage_model::ending::Cause;
 use rollcage_model::ending::Ended;
-use rollcage_model::finding::{CaptureLevel, RolloutType};
+use rollcage_model::finding::{CaptureLevel, Code, Finding, RolloutType};
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::{
     AgentInfo, BudgetReport, EndpointInfo, RolloutResult, RolloutTurn, SCHEMA_VERSION, SandboxInfo,
@@ -23,6 +23,7 @@ use crate::plan::Plan;
 use crate::shell::seconds;
 use crate::store::{Record, StartInfo, Store, StoreError, interpret_at, read_exchanges};
 use rollcage_model::text::{chain, tail};
+use rollcage_proxy::ModelSettings;
 use rollcage_proxy::clock::now;
 use rollcage_proxy::probe::Profile;
 
@@ -139,7 +140,6 @@ pub fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
     }
 }
 
-/// Adds what probing the endpoint found out.
 /// The result of a rollout. If its process was killed, it is the one that the next start will commit; nothing is written.
 pub fn stored(store: &Store, id: RolloutId) -> Result<RolloutResult, StoreError> {
     let unfinished = match store.result(id) {
@@ -181,7 +181,19 @@ pub(crate) fn of_killed(id: RolloutId, task: Option<Task>, record: &Path) -> Rol
     finish(result, ending, Instant::now())
 }
 
-pub(crate) fn note_profile(result: &mut RolloutResult, profile: &Profile) {
+/// Adds what probing the endpoint found out.
+pub(crate) fn note_profile(
+    result: &mut RolloutResult,
+    profile: &Profile,
+    settings: &ModelSettings,
+) {
+    if !settings.is_black_box
+        && let Some(text) = settings.sampling.untrainable(profile)
+    {
+        tracing::warn!(text, "the rollout is not for training");
+        let finding = Finding::warn(Code::LogprobsNotSampled, text);
+        result.findings.push(finding);
+    }
     result
         .endpoint
         .served_model
