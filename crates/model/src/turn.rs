@@ -150,8 +150,8 @@ impl Turn {
                 unfit_for_training(request, &sent, &messages, &tools)
             }),
         };
+        let logprobs = whole_logprobs(&reply);
         let entries = reply.logprobs.unwrap_or_default();
-        let is_whole = !entries.is_empty() || reply.token_ids.as_ref().is_some_and(Vec::is_empty);
         let session = Session::of(&request.headers);
         let asked_model = sent.get("model").and_then(Value::as_str);
         let asked_model = asked_model.map(str::to_owned);
@@ -173,10 +173,7 @@ impl Turn {
             }),
             completion_token_ids: reply.token_ids,
             is_from_strings: reply.is_from_strings,
-            logprobs: match is_whole {
-                true => entries.iter().map(|entry| entry.logprob).collect(),
-                false => None,
-            },
+            logprobs,
             tokens: entries.into_iter().map(|entry| entry.token).collect(),
             usage: reply.usage,
             upstream_status: response.as_ref().and_then(|response| response.status),
@@ -252,6 +249,13 @@ fn as_sent(mut asked: Map<String, Value>, request: &Request) -> Map<String, Valu
     }
     asked.extend(request.set.clone());
     asked
+}
+
+fn whole_logprobs(reply: &Reply) -> Option<Vec<f64>> {
+    let entries = reply.logprobs.as_deref().unwrap_or_default();
+    let is_whole = !entries.is_empty() || reply.token_ids.as_ref().is_some_and(Vec::is_empty);
+    let logprobs = entries.iter().map(|entry| entry.logprob).collect();
+    is_whole.then_some(logprobs)?
 }
 
 /// The constraints in an agent's request that were not sent.

@@ -10,7 +10,7 @@
 
 use std::borrow::Cow;
 
-use super::survey::listed;
+use super::listed::listed;
 use crate::finding::{Code, Finding};
 use crate::turn::Turn;
 

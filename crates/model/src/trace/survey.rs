@@ -3,6 +3,7 @@
 //! What OpenEnv calls fatal for one turn is a warning here: the turn is left out of the training trace, the rollout
 //! stays trainable. Fatal is what leaves nothing to train on.
 
+use super::listed::listed;
 use super::{lacking, model_name, reply};
 use crate::finding::{CaptureLevel, Code, Finding};
 use crate::graph::{Graph, Node, Role};
@@ -164,16 +165,6 @@ fn losses(agents: &[&Turn], findings: &mut Vec<Finding>) {
             listed(&without_images)
         );
         findings.push(Finding::warn(Code::ImageNotSent, text));
-    }
-}
-
-/// The first names of a list that may be long.
-pub(super) fn listed(ids: &[String]) -> String {
-    const NAMES_MAX: usize = 10;
-    let shown = ids[..ids.len().min(NAMES_MAX)].join(", ");
-    match ids.len().checked_sub(NAMES_MAX) {
-        None | Some(0) => shown,
-        Some(more) => format!("{shown} and {more} more"),
     }
 }
 
