@@ -20,7 +20,7 @@ mod skim;
 mod strip;
 
 pub use added::AddedFields;
-pub use constraint::{ConstraintPolicy, STRICT_TOOLS, constraints_in};
+pub use constraint::{Constraint, ConstraintPolicy, STRICT_TOOLS, constraints_in};
 
 pub use delta::Delta;
 pub use error::{StreamError, is_transient_status};

@@ -72,7 +72,9 @@ const DEFAULTED: [SamplingParameter; 6] = [
 ];
 
 /// Parameters that have no effect unless a request sets them.
-const OTHERS: [SamplingParameter; 8] = [
+const OTHERS: [SamplingParameter; 9] = [
+    // llama.cpp's name for `repetition_penalty`.
+    parameter("repeat_penalty", 1),
     parameter("typical_p", 1),
     parameter("top_a", 0),
     parameter("tfs_z", 1),
@@ -92,6 +94,12 @@ impl SamplingParameter {
         let is = |neutral: i32| value.as_f64() == Some(f64::from(neutral));
         is(self.neutral) || self.also.is_some_and(is)
     }
+}
+
+/// Whether [`mismatch`] judges this member.
+pub(crate) fn is_parameter(name: &str) -> bool {
+    let mut parameters = DEFAULTED.iter().chain(&OTHERS);
+    name == "temperature" || parameters.any(|it| it.name == name)
 }
 
 /// The neutral values that a training session sends along with its temperature.
@@ -146,6 +154,14 @@ pub fn mismatch(
         }
     }
     reasons
+}
+
+/// As [`mismatch`], for a training session at this temperature, of which all is known before it starts.
+pub fn session_mismatch(mode: LogprobsMode, temperature: f64) -> Vec<String> {
+    let neutral = neutral_values().map(|(name, value)| (name.to_owned(), value.into()));
+    let mut sent: Map<String, Value> = neutral.collect();
+    sent.insert("temperature".to_owned(), temperature.into());
+    mismatch(Some(mode), &sent, &[])
 }
 
 fn describe(name: &str, value: Option<&Value>) -> String {

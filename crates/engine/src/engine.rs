@@ -9,18 +9,16 @@ use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{broadcast, mpsc};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use rollcage_agents::bundle::{Bundles, InstallStatus, OnProgress, Registry, VersionRequest};
 use rollcage_agents::{Agent, ReadyAgent};
 use rollcage_endpoints::serving::OnServingStep;
-use rollcage_model::ending::Cause;
 use rollcage_model::event::Event;
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::RolloutResult;
-use rollcage_proxy::Profiles;
 use rollcage_proxy::endpoint::Endpoint;
+use rollcage_proxy::{ModelSettings, Profiles, SamplingPolicy};
 use rollcage_sandbox::Sandboxes;
 
 use crate::context::Context;
@@ -29,12 +27,12 @@ use crate::dispatch::{Dispatcher, RolloutEntry};
 use crate::intake::{
     Catalogue, PlanError, Preparer, RequestError, ResolvedRollout, RolloutRequest, resolve,
 };
-use crate::judge::Ending;
 use crate::limits::EngineLimits;
 use crate::listing::{LOCAL, Listing, is_visible};
 use crate::live::{LiveAgents, LiveState};
 use crate::metrics::Counters;
 use crate::result;
+use crate::rollout;
 use crate::schedule::QueueError;
 use crate::store::{Store, StoreError, Summary};
 use crate::trial::{self, TrialError};
@@ -222,6 +220,21 @@ impl Engine {
         on_step: OnServingStep<'_>,
     ) -> Result<Endpoint, PlanError> {
         self.cx.preparer.settle(rollout, on_step).await
+    }
+
+    /// Why nothing of a rollout could be trained on, where that is certain before it starts. An endpoint that cannot be
+    /// reached says nothing, which its rollouts will tell.
+    pub async fn untrainable(
+        &self,
+        endpoint: &Endpoint,
+        settings: &ModelSettings,
+    ) -> Option<String> {
+        // Nothing is certain of what an agent chooses, so that needs no probe yet.
+        if settings.is_black_box || !matches!(settings.sampling, SamplingPolicy::Pinned(_)) {
+            return None;
+        }
+        let (_, profile) = rollout::reach(&self.cx, endpoint, settings).await.ok()?;
+        settings.sampling.untrainable(&profile)
     }
 
     /// Queues `count` rollouts, all or none, and returns before any of them is prepared.
@@ -420,20 +433,9 @@ impl Drop for CancelOnDrop<'_> {
 /// Commits the one result of every rollout whose process was killed, with what was captured until then.
 async fn close_abandoned(store: &Store) -> Result<(), OpenError> {
     for (id, task, record) in store.abandoned()? {
-        let mut result = result::begin_abandoned(id, task.unwrap_or_default());
-        // The id contains its creation time.
-        result.started_at = id.unix_seconds();
-        if let Some(start) = record.start() {
-            start.apply_to(&mut result);
-        }
-        result.record = record.path().display().to_string();
-        let ending = Ending::new(
-            Cause::EngineFailed,
-            "rollcage was killed while this rollout ran",
-        );
-        let ending = result::add_trace(&mut result, &record, ending).await;
-        let result = result::finish(result, ending, Instant::now());
-        record.commit(&result)?;
+        let path = record.path().to_owned();
+        let reading = tokio::task::spawn_blocking(move || result::of_killed(id, task, &path));
+        record.commit(&reading.await.map_err(StoreError::Thread)?)?;
     }
     Ok(())
 }

@@ -1,12 +1,13 @@
 //! Builds the result of a rollout.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use tokio::time::Instant;
 
 use rollcage_model::ending::Cause;
 use rollcage_model::ending::Ended;
-use rollcage_model::finding::{CaptureLevel, RolloutType};
+use rollcage_model::finding::{CaptureLevel, Code, Finding, RolloutType};
 use rollcage_model::id::RolloutId;
 use rollcage_model::record::{
     AgentInfo, BudgetReport, EndpointInfo, RolloutResult, RolloutTurn, SCHEMA_VERSION, SandboxInfo,
@@ -20,8 +21,9 @@ use crate::intake::ResolvedRollout;
 use crate::judge::{Ending, stopped_by};
 use crate::plan::Plan;
 use crate::shell::seconds;
-use crate::store::{Record, StartInfo, read_exchanges};
+use crate::store::{Record, StartInfo, Store, StoreError, interpret_at, read_exchanges};
 use rollcage_model::text::{chain, tail};
+use rollcage_proxy::ModelSettings;
 use rollcage_proxy::clock::now;
 use rollcage_proxy::probe::Profile;
 
@@ -138,8 +140,60 @@ pub fn begin_abandoned(id: RolloutId, task: Task) -> RolloutResult {
     }
 }
 
+/// The result of a rollout. If its process was killed, it is the one that the next start will commit; nothing is written.
+pub fn stored(store: &Store, id: RolloutId) -> Result<RolloutResult, StoreError> {
+    let unfinished = match store.result(id) {
+        Err(error @ StoreError::Unfinished(_)) => error,
+        read => return read,
+    };
+    if store.is_running(id) {
+        return Err(StoreError::Running(id));
+    }
+    match store.result(id) {
+        Err(StoreError::Unfinished(_)) => {}
+        // It ended while we looked.
+        read => return read,
+    }
+    let path = store.directory(id);
+    match path.is_dir() {
+        true => Ok(of_killed(id, store.task(id).ok().flatten(), &path)),
+        false => Err(unfinished),
+    }
+}
+
+/// The result of a rollout whose process was killed, with what was captured until then.
+pub(crate) fn of_killed(id: RolloutId, task: Option<Task>, record: &Path) -> RolloutResult {
+    let mut result = begin_abandoned(id, task.unwrap_or_default());
+    // The id contains its creation time.
+    result.started_at = id.unix_seconds();
+    if let Some(start) = StartInfo::read(record) {
+        start.apply_to(&mut result);
+    }
+    result.record = record.display().to_string();
+    let ending = match interpret_at(&result, record) {
+        Ok(interpretation) => {
+            note_interpretation(&mut result, interpretation);
+            let text = "rollcage was killed while this rollout ran";
+            Ending::new(Cause::EngineFailed, text)
+        }
+        Err(error) => Ending::new(Cause::EngineFailed, chain(&error)),
+    };
+    finish(result, ending, Instant::now())
+}
+
 /// Adds what probing the endpoint found out.
-pub(crate) fn note_profile(result: &mut RolloutResult, profile: &Profile) {
+pub(crate) fn note_profile(
+    result: &mut RolloutResult,
+    profile: &Profile,
+    settings: &ModelSettings,
+) {
+    if !settings.is_black_box
+        && let Some(text) = settings.sampling.untrainable(profile)
+    {
+        tracing::warn!(text, "the rollout is not for training");
+        let finding = Finding::warn(Code::LogprobsNotSampled, text);
+        result.findings.push(finding);
+    }
     result
         .endpoint
         .served_model

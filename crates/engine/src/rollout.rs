@@ -40,8 +40,9 @@ use crate::usage::{self, Meter};
 use crate::verify::{self, CommandProgress};
 use rollcage_agents::LaunchRequest;
 use rollcage_model::text::tail;
+use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::probe::Profile;
-use rollcage_proxy::{ServerHandle, Session};
+use rollcage_proxy::{ModelSettings, ServerHandle, Session};
 
 /// Runs one rollout to its result. Always returns one.
 pub(crate) async fn run(
@@ -132,11 +133,14 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
 }
 
 /// The way to the endpoint, and what the endpoint delivers.
-pub(crate) async fn reach(cx: &Context, plan: &Plan) -> Result<(reqwest::Client, Profile), Ending> {
-    let endpoint = &plan.endpoint;
+pub(crate) async fn reach(
+    cx: &Context,
+    endpoint: &Endpoint,
+    settings: &ModelSettings,
+) -> Result<(reqwest::Client, Profile), Ending> {
     let client = cx.clients.of(&endpoint.base_url, endpoint.guard.as_ref());
     let client = client.map_err(model::client_ending)?;
-    let profile = cx.profiles.of(&client, endpoint, &plan.settings).await;
+    let profile = cx.profiles.of(&client, endpoint, settings).await;
     let profile = profile.map_err(|error| Ending::new(error.cause(), error.to_string()))?;
     Ok((client, profile))
 }
@@ -151,9 +155,10 @@ async fn attempt(
     controls: &Controls,
 ) -> Result<Ending, Ending> {
     let cancel = &controls.cancel;
-    let reached = cancel.run_until_cancelled(reach(cx, plan)).await;
+    let reaching = reach(cx, &plan.endpoint, &plan.settings);
+    let reached = cancel.run_until_cancelled(reaching).await;
     let (client, profile) = reached.ok_or_else(Ending::cancelled)??;
-    result::note_profile(result, &profile);
+    result::note_profile(result, &profile, &plan.settings);
 
     feed.publish(What::Entered {
         phase: Phase::Sandbox,

@@ -11,7 +11,7 @@
 //! complete, and a running one may lose its latest exchanges to a power loss: the next start closes it with what is
 //! left, and reports a torn end as a finding.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -88,6 +88,8 @@ pub enum StoreError {
         "rollout {0} has no result: it still runs, or was killed and the next run will close it"
     )]
     Unfinished(RolloutId),
+    #[error("rollout {0} still runs")]
+    Running(RolloutId),
     #[error("the thread that writes records ended")]
     Thread(#[source] tokio::task::JoinError),
     #[error("no rollout `{0}`: `rollcage list` shows what there is")]
@@ -223,6 +225,16 @@ impl Store {
             },
         })?;
         serde_json::from_slice(&text).map_err(|source| StoreError::Format { path, source })
+    }
+
+    /// Whether a process runs the rollout: it holds its marker's lock until its end, however that comes.
+    pub fn is_running(&self, id: RolloutId) -> bool {
+        let marker = self.root.join("running").join(id.to_string());
+        // Nobody else has a shared lock, which is given back at once.
+        let Ok(marker) = File::open(marker) else {
+            return false;
+        };
+        matches!(marker.try_lock_shared(), Err(TryLockError::WouldBlock))
     }
 
     /// The task of a rollout; `None` until the rollout has started.

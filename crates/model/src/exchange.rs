@@ -2,8 +2,8 @@
 //!
 //! A request is written before anything is sent upstream, a response before the reply to the agent ends. A request
 //! without a response is a hole and stays visible as one. Everything else (turns, graph, traces) is computed from this
-//! file. Each frame is one line of JSON, the new bytes of its body, and a line feed; the rest of the body is in earlier
-//! frames (see `delta`), so the file grows with what is new.
+//! file. Each frame is one line of JSON, the new bytes of its body, a checksum of both, and a line feed; the rest of the body
+//! is in earlier frames (see `delta`), so the file grows with what is new.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,8 +23,8 @@ mod tests;
 use delta::{Part, Recent};
 pub use index::Index;
 
-/// Written into every frame; a reader stops at a frame of a later version.
-pub const VERSION: u32 = 1;
+/// Written into every frame; a reader stops at a frame of a later version. Frames of version 1 have no checksum.
+pub const VERSION: u32 = 2;
 
 /// A frame without its body.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -264,8 +264,19 @@ fn written(line: &Line, body: &[u8], parts: &[Part]) -> Result<Vec<u8>, serde_js
     serde_json::to_writer(&mut bytes, &head)?;
     bytes.push(b'\n');
     delta::write_new(parts, body, &mut bytes);
+    let checksum = checksum(&bytes);
+    bytes.extend_from_slice(&checksum);
     bytes.push(b'\n');
     Ok(bytes)
+}
+
+const CHECKSUM_BYTES: usize = 8;
+
+/// CRC-32 in hexadecimal digits: it tells every flipped bit, and costs nothing beside the comparing of bodies.
+fn checksum(frame: &[u8]) -> [u8; CHECKSUM_BYTES] {
+    let sum = crc32fast::hash(frame);
+    let digit = |at: usize| (sum >> (4 * (CHECKSUM_BYTES - 1 - at))) & 0xf;
+    std::array::from_fn(|at| b"0123456789abcdef"[digit(at) as usize])
 }
 
 /// Reads a whole file, as far as it can be read: the exchanges by number, and in words what could not be read.
@@ -279,8 +290,8 @@ pub fn read(bytes: &[u8]) -> (Vec<Exchange>, Vec<String>) {
 /// Gives each exchange of a file once it is whole, and those without a response at the end, so that no more bodies are
 /// in memory than are needed.
 ///
-/// Reading stops at the first frame that is torn, as a killed process leaves one, or of a later version, which may mean
-/// something else than it seems to.
+/// Reading stops at the first frame that is torn, as a killed process leaves one, that is damaged, since nothing in it can be
+/// trusted, its length neither, or that is of a later version, which may mean something else than it seems to.
 #[derive(Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
@@ -306,7 +317,9 @@ impl<'a> Reader<'a> {
 
     /// The next frame with its body. The error says why there are no more.
     fn line(&mut self) -> Result<Line, String> {
-        let Read { head, new, rest } = read_frame(self.bytes)?;
+        let Read {
+            head, new, rest, ..
+        } = read_frame(self.bytes)?;
         let mut line = head.line;
         let recent = self.known.of(&line);
         let body = recent.join(&head.parts, new).map(Bytes::from);
@@ -388,6 +401,8 @@ impl Iterator for Reader<'_> {
 /// A frame as it stands in the file.
 struct Read<'a> {
     head: ReadHead,
+    /// Where its new bytes begin.
+    new_at: usize,
     new: &'a [u8],
     rest: &'a [u8],
 }
@@ -412,7 +427,20 @@ fn read_frame(bytes: &[u8]) -> Result<Read<'_>, String> {
     }
     let head: ReadHead = serde_json::from_slice(line).map_err(unreadable)?;
     let count = delta::new_bytes(&head.parts).ok_or_else(torn)?;
-    let (new, rest) = rest.split_at_checked(count).ok_or_else(torn)?;
+    let (new, mut rest) = rest.split_at_checked(count).ok_or_else(torn)?;
+    let new_at = end + 1;
+    if version != 1 {
+        let (sum, behind) = rest.split_at_checked(CHECKSUM_BYTES).ok_or_else(torn)?;
+        if sum != checksum(&bytes[..new_at + count]) {
+            return Err("damaged: its checksum is that of other bytes".to_owned());
+        }
+        rest = behind;
+    }
     let rest = rest.strip_prefix(b"\n").ok_or_else(torn)?;
-    Ok(Read { head, new, rest })
+    Ok(Read {
+        head,
+        new_at,
+        new,
+        rest,
+    })
 }

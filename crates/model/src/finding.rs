@@ -39,7 +39,7 @@ pub enum Code {
     NoTurns,
     /// A token id is no 32-bit number.
     InvalidTokenId,
-    /// A logprob is null or no number.
+    /// A logprob is null, no number, or -9999, which is vLLM's word for minus infinity.
     InvalidLogprob,
     /// A logprob is above 0.
     PositiveLogprob,
@@ -89,7 +89,7 @@ pub enum Code {
     InvalidTrainingSequence,
     /// The upstream refused, broke off, or was never heard of again.
     UpstreamError,
-    /// A stream without usage: a token lost inside it would not show.
+    /// A stream without usage, in which a lost token would not show. Where usage was asked for, the turn is not trained.
     NoUsage,
     /// A request that goes on from an earlier reply by its messages, but not by its tokens.
     Retokenised,
@@ -160,6 +160,8 @@ pub enum Code {
     NetworkRefused,
     /// The training trace is larger than one answer can be; it is to be had page by page.
     TraceTooLarge,
+    /// The endpoint says that another model answered than the one it was asked for.
+    OtherModel,
 }
 
 /// How much of the model calls could be captured.
@@ -236,7 +238,7 @@ impl Code {
         let fatal = |reason| (reason, true);
         let (reason, is_fatal_in_openenv) = match self {
             Code::InvalidTokenId => fatal("a token id is no 32-bit number"),
-            Code::InvalidLogprob => fatal("a logprob is null or no number"),
+            Code::InvalidLogprob => fatal("a logprob is null, no number or -9999 (minus infinity)"),
             Code::PositiveLogprob => fatal("a logprob is above 0"),
             Code::NoPromptIds => fatal("there are no prompt token ids"),
             Code::NoLogprobs => fatal("there are no logprobs"),
@@ -248,6 +250,10 @@ impl Code {
             Code::AbortedTurn => ("the engine broke the completion off", false),
             Code::ConstrainedSampling => ("it was sampled under a constraint", false),
             Code::MediaInPrompt => ("there are images or audio in its prompt", false),
+            Code::NoUsage => (
+                "its stream ended without the usage that was asked for, so a token lost inside it would not show",
+                false,
+            ),
             Code::LogprobsNotSampled => (
                 "its logprobs are not of the distribution that was sampled from",
                 false,

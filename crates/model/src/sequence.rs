@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::abridge::{self, IDS, Repeat, abridge};
 use crate::finding::RolloutType;
-use crate::graph::Role;
+use crate::graph::{Aside, Node, Role};
 use crate::stitch::{self, Span};
 use crate::tokens::Tokens;
 use crate::trace::Interpretation;
@@ -37,7 +37,7 @@ pub struct Row {
     pub n_ids: usize,
     /// How many ones the mask has.
     pub n_trainable: usize,
-    /// Whose work it is: `agent`, or `auxiliary` where that was asked for.
+    /// Whose work it is: `agent`, or `auxiliary` and `discarded` where those were asked for.
     pub role: String,
     /// The model calls that are new in this row, in order.
     pub turns: Vec<RowTurn>,
@@ -64,18 +64,26 @@ pub struct WholeRow {
     pub logprobs: Vec<f64>,
 }
 
-/// Which calls are trained.
+/// Which calls are trained beside the agent's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Trained {
-    #[default]
-    Agent,
-    /// Also those beside the work: summaries, titles.
-    AgentAndAuxiliary,
+pub struct Trained {
+    /// Those beside the work: summaries, titles.
+    pub auxiliary: bool,
+    /// Those that were asked for again and not gone on from, like a tool call that the token limit cut. What was sampled there
+    /// is as exact as anything, and without it a policy never learns what its agent cannot use.
+    pub asked_again: bool,
+}
+
+impl Trained {
+    fn includes(self, node: &Node) -> bool {
+        self.auxiliary && node.role == Role::Auxiliary
+            || self.asked_again && node.aside == Some(Aside::AskedAgain)
+    }
 }
 
 /// Every row of a rollout, the earliest path first. A rollout that is not for training has none.
 pub fn rows(seen: &Interpretation) -> Vec<Row> {
-    rows_of(seen, Trained::Agent)
+    rows_of(seen, Trained::default())
 }
 
 /// The same with a choice. The rows of the agent are the same ones either way, and come first.
@@ -90,9 +98,9 @@ pub fn rows_of(seen: &Interpretation, trained: Trained) -> Vec<Row> {
     for turn in seen.trained() {
         builder.is_trained[turn] = true;
     }
-    if trained == Trained::AgentAndAuxiliary && seen.rollout_type == RolloutType::Train {
+    if seen.rollout_type == RolloutType::Train {
         let nodes = seen.graph.nodes.iter();
-        for node in nodes.filter(|node| node.role == Role::Auxiliary) {
+        for node in nodes.filter(|node| trained.includes(node)) {
             builder.is_trained[node.turn] = seen.turns[node.turn].is_exact();
         }
     }

@@ -5,6 +5,8 @@
 
 mod change;
 mod lacking;
+mod listed;
+mod model_name;
 mod reply;
 mod stored;
 mod survey;

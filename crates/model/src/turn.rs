@@ -26,6 +26,8 @@ pub struct Turn {
     pub latency_s: Option<f64>,
     /// The name the upstream gave, or the one it was asked for.
     pub model: Option<String>,
+    /// The name it was asked for.
+    pub asked_model: Option<String>,
     pub messages: Vec<Shared>,
     pub tools: Option<Shared>,
     pub n_tools: usize,
@@ -60,6 +62,8 @@ pub struct Turn {
     pub logprobs_of: Option<LogprobsMode>,
     /// Members that the endpoint does not take, so that it was not asked for them.
     pub refused: Vec<String>,
+    /// What the agent asked for that constrains sampling, or may, and was not sent.
+    pub loosened: Vec<String>,
     /// How many images of the agent's request were not in the endpoint's.
     pub images_not_sent: usize,
     /// What the agent speaks.
@@ -135,26 +139,28 @@ impl Turn {
         };
         let n_tools = tools.as_ref().and_then(|tools| tools.as_array());
         let n_tools = n_tools.map_or(0, Vec::len);
+        let loosened = loosened(request, &asked, tools.as_deref());
         let sent = as_sent(asked, request);
 
         let reply = reply_of(exchange);
         let upstream_error = error_of(exchange, &reply);
         let (exactness, unfit) = match upstream_error {
             Some(_) => (Exactness::NotExact(Code::UpstreamError), None),
-            None => judge(&reply, || {
+            None => judge(&reply, is_usage_due(exchange, &sent), || {
                 unfit_for_training(request, &sent, &messages, &tools)
             }),
         };
+        let logprobs = whole_logprobs(&reply);
         let entries = reply.logprobs.unwrap_or_default();
-        let is_whole = !entries.is_empty() || reply.token_ids.as_ref().is_some_and(Vec::is_empty);
         let session = Session::of(&request.headers);
+        let asked_model = sent.get("model").and_then(Value::as_str);
+        let asked_model = asked_model.map(str::to_owned);
         Turn {
             exchange: request.exchange,
             at: request.at,
             latency_s: response.as_ref().map(|response| response.total_s),
-            model: reply
-                .model
-                .or_else(|| sent.get("model")?.as_str().map(str::to_owned)),
+            model: reply.model.or_else(|| asked_model.clone()),
+            asked_model,
             messages,
             tools,
             n_tools,
@@ -167,10 +173,7 @@ impl Turn {
             }),
             completion_token_ids: reply.token_ids,
             is_from_strings: reply.is_from_strings,
-            logprobs: match is_whole {
-                true => entries.iter().map(|entry| entry.logprob).collect(),
-                false => None,
-            },
+            logprobs,
             tokens: entries.into_iter().map(|entry| entry.token).collect(),
             usage: reply.usage,
             upstream_status: response.as_ref().and_then(|response| response.status),
@@ -184,6 +187,7 @@ impl Turn {
             unfit,
             logprobs_of: request.logprobs_of,
             refused: request.refused.clone(),
+            loosened,
             images_not_sent: media::not_sent(exchange),
             dialect: request.dialect,
             endpoint_dialect: request.endpoint_dialect,
@@ -245,6 +249,36 @@ fn as_sent(mut asked: Map<String, Value>, request: &Request) -> Map<String, Valu
     }
     asked.extend(request.set.clone());
     asked
+}
+
+fn whole_logprobs(reply: &Reply) -> Option<Vec<f64>> {
+    let entries = reply.logprobs.as_deref().unwrap_or_default();
+    let is_whole = !entries.is_empty() || reply.token_ids.as_ref().is_some_and(Vec::is_empty);
+    let logprobs = entries.iter().map(|entry| entry.logprob).collect();
+    is_whole.then_some(logprobs)?
+}
+
+/// The constraints in an agent's request that were not sent.
+fn loosened(request: &Request, asked: &Map<String, Value>, tools: Option<&Value>) -> Vec<String> {
+    // Few requests had anything removed.
+    if request.removed.is_empty() {
+        return Vec::new();
+    }
+    let constraints = chat::constraints_in(asked, tools).into_iter();
+    let names = constraints.map(|constraint| constraint.name);
+    names
+        .filter(|name| request.removed.contains(name) && !request.refused.contains(name))
+        .collect()
+}
+
+/// Whether the answer is a stream that was to end with its usage. A session passes streams on live only where its probe saw
+/// their usage, so one without has lost its end, and may have lost more.
+fn is_usage_due(exchange: &Exchange, sent: &Map<String, Value>) -> bool {
+    let is_stream = exchange.response.as_ref().is_some_and(|it| it.is_stream);
+    is_stream
+        && sent
+            .get("stream_options")
+            .is_some_and(|it| it["include_usage"] == true)
 }
 
 fn sampling_of(members: &Map<String, Value>) -> Map<String, Value> {
@@ -313,7 +347,8 @@ fn unfit_for_training(
     let tools = tools.as_deref().filter(|_| !is_loosened);
     let constraints = chat::constraints_in(sent, tools);
     if !constraints.is_empty() {
-        return Some((Code::ConstrainedSampling, constraints.join(", ")));
+        let names: Vec<String> = constraints.iter().map(ToString::to_string).collect();
+        return Some((Code::ConstrainedSampling, names.join(", ")));
     }
     if let Some(kind) = messages.iter().find_map(|message| media::kind_of(message)) {
         return Some((Code::MediaInPrompt, kind.to_owned()));
@@ -331,22 +366,20 @@ fn unfit_for_training(
 }
 
 /// Whether the tokens are exact, and why exact ones are unfit for training, if they are.
-fn judge(reply: &Reply, unfit: impl Fn() -> Option<(Code, String)>) -> (Exactness, Option<String>) {
-    match (exactness_of(reply), unfit()) {
-        (Exactness::Exact, Some((code, words))) => (Exactness::NotExact(code), Some(words)),
-        (exactness, _) => (exactness, None),
-    }
-}
-
-fn exactness_of(reply: &Reply) -> Exactness {
-    match flaw_of(reply) {
-        Some(code) => Exactness::NotExact(code),
-        None => Exactness::Exact,
+fn judge(
+    reply: &Reply,
+    is_usage_due: bool,
+    unfit: impl Fn() -> Option<(Code, String)>,
+) -> (Exactness, Option<String>) {
+    match (flaw_of(reply, is_usage_due), unfit()) {
+        (Some(code), _) => (Exactness::NotExact(code), None),
+        (None, Some((code, words))) => (Exactness::NotExact(code), Some(words)),
+        (None, None) => (Exactness::Exact, None),
     }
 }
 
 /// The first reason not to trust the tokens, the most obvious ones first.
-fn flaw_of(reply: &Reply) -> Option<Code> {
+fn flaw_of(reply: &Reply, is_usage_due: bool) -> Option<Code> {
     if reply
         .finish_reason
         .as_deref()
@@ -394,7 +427,9 @@ fn flaw_of(reply: &Reply) -> Option<Code> {
     }
     // The engine's own count shows tokens that were lost on the way, in ids and logprobs alike.
     let is_off = |counted: u64, ids: &[u32]| u64::try_from(ids.len()) != Ok(counted);
-    let usage = reply.usage?;
+    let Some(usage) = reply.usage else {
+        return is_usage_due.then_some(Code::NoUsage);
+    };
     (is_off(usage.completion_tokens, ids) || is_off(usage.prompt_tokens, prompt_ids))
         .then_some(Code::LengthMismatch)
 }

@@ -2061,7 +2061,7 @@ export interface components {
         /** @description `Fatal` forbids training on the whole rollout. */
         Level: "INFO" | "WARN" | "FATAL";
         /** @description OpenEnv's codes, then ours. */
-        Code: "no_turns" | "invalid_token_id" | "invalid_logprob" | "positive_logprob" | "no_prompt_ids" | "no_sampled_ids" | "no_logprobs" | "logprob_misalign" | "length_mismatch" | "nothing_trainable" | "truncated_turn" | "multiple_roots" | "degenerate_rollout" | "discarded_turns" | "token_strings" | "empty_completion" | "forks" | "certain_tokens" | "capture_ingest_failed" | "per_turn_capture_only" | "per_turn_trace_only" | "context_budget_exhausted" | "sampling_neutralised" | "sampling_policy_changed" | "empty_response" | "invalid_training_sequence" | "upstream_error" | "no_usage" | "retokenised" | "no_tokens_in_dialect" | "left_out_in_translation" | "blank_text" | "mcp_not_offered" | "verify_left_processes" | "workdir_unusable" | "verifier_starved" | "files_not_collected" | "artifacts_cut" | "patch_incomplete" | "sandbox_not_removed" | "reply_changed" | "reply_thrown_away" | "aborted_turn" | "constrained_sampling" | "media_in_prompt" | "logprobs_not_sampled" | "reduced_capture" | "image_not_sent" | "unknown_tools" | "verify_not_runnable" | "context_too_small" | "services_killed" | "service_ended" | "out_of_memory" | "service_not_ready" | "locale_missing" | "network_refused" | "trace_too_large";
+        Code: "no_turns" | "invalid_token_id" | "invalid_logprob" | "positive_logprob" | "no_prompt_ids" | "no_sampled_ids" | "no_logprobs" | "logprob_misalign" | "length_mismatch" | "nothing_trainable" | "truncated_turn" | "multiple_roots" | "degenerate_rollout" | "discarded_turns" | "token_strings" | "empty_completion" | "forks" | "certain_tokens" | "capture_ingest_failed" | "per_turn_capture_only" | "per_turn_trace_only" | "context_budget_exhausted" | "sampling_neutralised" | "sampling_policy_changed" | "empty_response" | "invalid_training_sequence" | "upstream_error" | "no_usage" | "retokenised" | "no_tokens_in_dialect" | "left_out_in_translation" | "blank_text" | "mcp_not_offered" | "verify_left_processes" | "workdir_unusable" | "verifier_starved" | "files_not_collected" | "artifacts_cut" | "patch_incomplete" | "sandbox_not_removed" | "reply_changed" | "reply_thrown_away" | "aborted_turn" | "constrained_sampling" | "media_in_prompt" | "logprobs_not_sampled" | "reduced_capture" | "image_not_sent" | "unknown_tools" | "verify_not_runnable" | "context_too_small" | "services_killed" | "service_ended" | "out_of_memory" | "service_not_ready" | "locale_missing" | "network_refused" | "trace_too_large" | "other_model";
         /** @description Seconds spent in each phase; a phase that was not reached is 0. */
         Timings: {
             /**
@@ -2428,7 +2428,7 @@ export interface components {
              * @description How many ones the mask has.
              */
             n_trainable: number;
-            /** @description Whose work it is: `agent`, or `auxiliary` where that was asked for. */
+            /** @description Whose work it is: `agent`, or `auxiliary` and `discarded` where those were asked for. */
             role: string;
             /** @description The model calls that are new in this row, in order. */
             turns: components["schemas"]["RowTurn"][];
@@ -6056,6 +6056,8 @@ export interface operations {
                 include_discarded?: boolean;
                 /** @description Also rows for calls beside the work, like summaries (sequences). */
                 include_auxiliary?: boolean;
+                /** @description Also rows for replies that the agent asked for again, like tool calls that were cut (sequences). */
+                include_asked_again?: boolean;
                 /** @description Also messages beside the tokens (capture). */
                 include_messages?: boolean;
                 /** @description How the arguments of tool calls are written (sft). */

@@ -5,7 +5,9 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use super::added::AddedFields;
-use super::constraint::{ConstraintPolicy, STRICT_TOOLS, constraints_of, without_strict};
+use super::constraint::{
+    Constraint, ConstraintPolicy, STRICT_TOOLS, constraints_of, without_strict,
+};
 use super::members::Members;
 use super::segments::BodySegments;
 use crate::sampling;
@@ -105,7 +107,7 @@ pub enum PrepareError {
         "`{name}` constrains what is sampled, and the policy of this training session is to refuse that (constrained = \
          refuse): leave it out, or change the policy to remove or keep"
     )]
-    Constrained { name: &'static str },
+    Constrained { name: String },
 }
 
 const MAX_TOKENS: &str = "max_tokens";
@@ -253,25 +255,27 @@ fn apply_constraint_policy(
     if policy == ConstraintPolicy::Keep {
         return Ok(());
     }
-    for name in constraints_of(&draft.members) {
-        if policy == ConstraintPolicy::Refuse {
+    for Constraint { name, is_known } in constraints_of(&draft.members) {
+        if policy == ConstraintPolicy::Refuse && is_known {
             return Err(PrepareError::Constrained { name });
         }
         if name != STRICT_TOOLS {
-            draft.remove(name);
+            draft.remove(&name);
             continue;
         }
         let tools = draft.members.get("tools").and_then(without_strict);
         if let Some(tools) = tools {
             draft.members.set("tools", tools);
-            draft.removed.push(name.to_owned());
+            draft.removed.push(name);
         }
     }
     Ok(())
 }
 
-/// Sends the neutral value of every sampling parameter: omitted ones would take the model's own defaults.
+/// Sends the neutral value of every sampling parameter: omitted ones would take the model's own defaults. An agent's seed
+/// is left out: with the same one in every rollout of a group all of them would be the same.
 fn pin_sampling(draft: &mut RequestDraft<'_>, sampling: Sampling) {
+    draft.remove("seed");
     draft.set("temperature", sampling.temperature);
     for (name, neutral) in sampling::neutral_values() {
         draft.set(name, neutral);

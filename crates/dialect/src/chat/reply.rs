@@ -57,7 +57,7 @@ pub struct ToolCall {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenLogprob {
     pub token: String,
-    /// `None`, and a flaw, if the endpoint sent no finite number.
+    /// `None`, and a flaw, if the endpoint sent no finite number, or vLLM's word for minus infinity.
     pub logprob: Option<f64>,
     pub bytes: Option<Vec<u8>>,
 }
@@ -137,6 +137,10 @@ impl ToolCall {
         })
     }
 }
+
+/// What vLLM writes where a logprob is minus infinity, which JSON cannot say. No token can be sampled with it, so it is the
+/// logprob of none.
+const MINUS_INFINITY: f64 = -9999.0;
 
 /// The member of a choice in a JSON answer; in a stream it is `delta`.
 const WHOLE: &str = "message";
@@ -289,7 +293,7 @@ impl Reply {
         let logprob = entry
             .get("logprob")
             .and_then(|text| text.parse().ok())
-            .filter(|value: &f64| value.is_finite());
+            .filter(|value: &f64| value.is_finite() && *value > MINUS_INFINITY);
         match logprob {
             None => self.flaws.push(Flaw::Logprob { at }),
             Some(value) if value > 0.0 => self.flaws.push(Flaw::PositiveLogprob { at }),

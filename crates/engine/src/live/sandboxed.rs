@@ -323,8 +323,8 @@ async fn open_session(
     let (path, start) = (record.path().to_owned(), result::start_info(result));
     // A failure is harmless: the start information written before stays.
     let _ = run_blocking(move || start.write(&path)).await;
-    let (client, profile) = reach(cx, plan).await?;
-    result::note_profile(result, &profile);
+    let (client, profile) = reach(cx, &plan.endpoint, &plan.settings).await?;
+    result::note_profile(result, &profile, &plan.settings);
     let parts = SessionParts::new(&cx.clients, (client, &profile), plan, record, feed);
     let session = parts.open_live()?;
     Ok((prepared, session))

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rollcage_model::record::RolloutResult;
 
 use super::disk::{remove_partial_files, sync_directory, sync_file, write_atomic};
-use super::{EXCHANGES_FILE, Index, StartInfo, StoreError, Summary};
+use super::{EXCHANGES_FILE, Index, StoreError, Summary};
 
 /// One rollout's directory while it runs.
 #[derive(Debug)]
@@ -23,11 +23,6 @@ pub struct Record {
 impl Record {
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// `None` if the process was killed before it wrote this, or in records of older versions.
-    pub fn start(&self) -> Option<StartInfo> {
-        StartInfo::read(&self.path)
     }
 
     pub fn exchanges(&self) -> PathBuf {

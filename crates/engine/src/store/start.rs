@@ -68,6 +68,7 @@ impl StartInfo {
         }
     }
 
+    /// `None` if the process was killed before it wrote this, or in records of older versions.
     pub(crate) fn read(record: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(record.join(START)).ok()?).ok()
     }

@@ -113,7 +113,7 @@ fn a_killed_processs_rollout_is_known_by_its_start() {
         ("opencode", "tiny")
     );
     let abandoned = store.abandoned().unwrap();
-    assert_eq!(abandoned[0].2.start(), Some(start));
+    assert_eq!(StartInfo::read(abandoned[0].2.path()), Some(start));
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_rollout_without_calls_is_committed_too() {
     let id = RolloutId::generate();
     let begun = store.begin(id, &Task::default(), &StartInfo::default(), Some("me"));
     let record = begun.unwrap();
-    assert_eq!(record.start(), Some(StartInfo::default()));
+    assert_eq!(StartInfo::read(record.path()), Some(StartInfo::default()));
     let result = crate::result::begin_abandoned(id, Task::default());
     record.commit(&result).unwrap();
     assert_eq!(store.result(id).unwrap(), result);

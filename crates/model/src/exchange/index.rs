@@ -76,16 +76,16 @@ impl Index {
         let mut rest = bytes;
         while let Ok(Read {
             head,
-            new,
+            new_at,
             rest: behind,
+            ..
         }) = read_frame(rest)
         {
             let key = (head.line.kind(), head.line.exchange());
             index.places.entry(key).or_insert(index.frames.len());
             index.frames.push(Placed {
                 line: head.line,
-                // Behind the new bytes there is a line feed.
-                runs: runs(&head.parts, bytes.len() - behind.len() - 1 - new.len()),
+                runs: runs(&head.parts, bytes.len() - rest.len() + new_at),
             });
             rest = behind;
         }

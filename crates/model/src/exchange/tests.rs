@@ -73,9 +73,9 @@ fn a_torn_last_frame_is_left_out_and_told() {
 fn a_later_version_is_refused() {
     let text = String::from_utf8(encode(&[request(1, "a")])).unwrap();
     check(
-        text.replace("\"version\":1", "\"version\":2").as_bytes(),
+        text.replace("\"version\":2", "\"version\":3").as_bytes(),
         "",
-        &["frame 1: version 2 is later than 1, the latest this program reads"],
+        &["frame 1: version 3 is later than 2, the latest this program reads"],
     );
 }
 
@@ -147,10 +147,41 @@ fn the_file_grows_with_what_is_new() {
     assert!(again == conversation(200));
 }
 
-/// Written by the first version of this format; it must load for ever.
+/// Written by each version of this format; they must load for ever, and hold the same.
+const RECORDS: [&[u8]; 2] = [
+    include_bytes!("../../tests/records/version-1.rec"),
+    include_bytes!("../../tests/records/version-2.rec"),
+];
+
 #[test]
-fn version_one_still_loads() {
-    let (exchanges, problems) = read(include_bytes!("../../tests/records/version-1.rec"));
+fn a_flipped_bit_is_told_and_never_read_as_something_else() {
+    let whole = RECORDS[1];
+    let (exchanges, problems) = read(whole);
+    assert_eq!(problems, Vec::<String>::new());
+    let index = Index::new(whole);
+    for bit in 0..whole.len() * 8 {
+        let mut bytes = whole.to_vec();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        let (found, problems) = read(&bytes);
+        assert_eq!(problems.len(), 1, "bit {bit}: {problems:?}");
+        let placed = Index::new(&bytes);
+        for exchange in found {
+            let number = exchange.request.exchange;
+            assert_eq!(placed.exchange(&bytes, number).as_ref(), Some(&exchange));
+            let before = index.exchange(whole, number).unwrap();
+            assert_eq!(exchange.request, before.request, "bit {bit}");
+            let is_same = exchange.response.is_none() || exchange.response == before.response;
+            assert!(is_same, "bit {bit}: {:?}", exchange.response);
+        }
+    }
+    assert_eq!(exchanges.len(), 2);
+}
+
+#[test]
+fn records_of_every_version_still_load() {
+    let [first, second] = RECORDS.map(read);
+    assert_eq!(first, second);
+    let (exchanges, problems) = first;
     assert_eq!(problems, Vec::<String>::new());
     assert_eq!(exchanges.len(), 2);
     assert!(exchanges[1].request.text().contains("second"));

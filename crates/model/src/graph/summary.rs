@@ -12,8 +12,10 @@ use crate::turn::Turn;
 const RECENT_MAX: usize = 8;
 /// How many messages at either end of a new conversation a summary is looked for in.
 const MESSAGES_MAX: usize = 8;
-/// A shorter text may be there by chance. A whole reply without tools is told by its place, too.
+/// A shorter text may be there by chance, unless it was asked for as a summary, or without tools.
 const TEXT_MIN: usize = 40;
+/// What a question for a summary has in it, in small letters.
+const SUMMARY_WORDS: [&str; 3] = ["summar", "sum up", "compact"];
 
 /// A reply that is a summary, and the node that starts over from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,12 +111,34 @@ impl Beginning {
         let text = reply.message.as_ref().and_then(|it| it.content.as_deref());
         let text = text.unwrap_or_default();
         let whole = collapse(text);
-        let len_min = if reply.n_tools == 0 { 1 } else { TEXT_MIN };
-        let holds = |part: &str| self.text.contains(part);
-        let is_whole = whole.len() >= len_min && holds(&whole);
-        let mut parts = tagged(text).map(collapse);
-        is_whole || parts.any(|part| part.len() >= TEXT_MIN && holds(&part))
+        let is_asked_for = asks_for_summary(reply);
+        let is_short = |text: &str| text.len() < TEXT_MIN;
+        let may_be_short = reply.n_tools == 0 || is_asked_for;
+        let is_whole = (may_be_short || !is_short(&whole)) && self.holds(&whole);
+        let parts = tagged(text).map(collapse);
+        let mut parts = parts.filter(|part| is_asked_for || !is_short(part));
+        is_whole || parts.any(|part| self.holds(&part))
     }
+
+    /// In whole words.
+    fn holds(&self, part: &str) -> bool {
+        let is_word = |character: Option<char>| character.is_some_and(char::is_alphanumeric);
+        let (first, last) = (part.chars().next(), part.chars().next_back());
+        let mut places = self.text.match_indices(part);
+        places.any(|(at, _)| {
+            let before = self.text[..at].chars().next_back();
+            let behind = self.text[at + part.len()..].chars().next();
+            let is_cut = is_word(before) && is_word(first) || is_word(last) && is_word(behind);
+            first.is_some() && !is_cut
+        })
+    }
+}
+
+/// Whether the last message asks for a summary.
+fn asks_for_summary(turn: &Turn) -> bool {
+    let question = turn.messages.last().map(|message| text_in(message));
+    let question = question.unwrap_or_default().to_lowercase();
+    SUMMARY_WORDS.iter().any(|word| question.contains(word))
 }
 
 /// One space for each run of white space: agents reformat summaries.

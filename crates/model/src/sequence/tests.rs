@@ -250,8 +250,50 @@ fn what_is_beside_the_work_is_trained_when_that_is_asked_for() {
     };
     let agent = ("agent".to_owned(), vec![1, 2, 3, 4], 2);
     let title = ("auxiliary".to_owned(), vec![9, 8, 7], 1);
-    assert_eq!(shown(Trained::Agent), std::slice::from_ref(&agent));
-    assert_eq!(shown(Trained::AgentAndAuxiliary), [agent, title]);
+    assert_eq!(shown(Trained::default()), std::slice::from_ref(&agent));
+    let auxiliary = Trained {
+        auxiliary: true,
+        asked_again: false,
+    };
+    assert_eq!(shown(auxiliary), [agent, title]);
+}
+
+#[test]
+fn what_was_asked_for_again_is_trained_when_that_is_asked_for() {
+    // A call that was cut, and asked for again.
+    let calls = [
+        asked(&[1], &[2, 3]),
+        asked(&[1], &[4]),
+        asked(&[1, 4, 5], &[6]),
+    ];
+    let exchanges = (1..).zip(&calls).map(|(number, asked)| {
+        let mut stored = exchange(number, asked);
+        stored.request.at = number as f64;
+        let session = ("x-session-id".to_owned(), "s".to_owned());
+        stored.request.headers.extend([session]);
+        stored
+    });
+    let seen = trace::read(exchanges);
+    let shown = |trained| -> Vec<_> {
+        let rows = rows_of(&seen, trained);
+        let shown = (0..rows.len()).map(|at| {
+            let WholeRow { ids, loss_mask, .. } = whole(&rows, at).unwrap();
+            (rows[at].role.clone(), ids, loss_mask)
+        });
+        shown.collect()
+    };
+    let agent = ("agent".to_owned(), vec![1, 4, 5, 6], vec![0, 1, 0, 1]);
+    let again = ("discarded".to_owned(), vec![1, 2, 3], vec![0, 1, 1]);
+    let others = Trained {
+        auxiliary: true,
+        asked_again: false,
+    };
+    assert_eq!(shown(others), std::slice::from_ref(&agent));
+    let asked_again = Trained {
+        auxiliary: false,
+        asked_again: true,
+    };
+    assert_eq!(shown(asked_again), [agent, again]);
 }
 
 #[test]

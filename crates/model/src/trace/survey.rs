@@ -3,7 +3,8 @@
 //! What OpenEnv calls fatal for one turn is a warning here: the turn is left out of the training trace, the rollout
 //! stays trainable. Fatal is what leaves nothing to train on.
 
-use super::{lacking, reply};
+use super::listed::listed;
+use super::{lacking, model_name, reply};
 use crate::finding::{CaptureLevel, Code, Finding};
 use crate::graph::{Graph, Node, Role};
 use crate::turn::{Exactness, Turn};
@@ -33,6 +34,7 @@ pub(super) fn findings(turns: &[Turn], graph: &Graph, level: CaptureLevel) -> Ve
     reply::limit(&mut findings);
     let agents: Vec<&Turn> = agents_of(turns, graph).collect();
     findings.extend(lacking::unknown_tools(agents.iter().copied()));
+    findings.extend(model_name::other_models(turns));
     unfit(&agents, level, &mut findings);
     losses(&agents, &mut findings);
     translation(turns, &mut findings);
@@ -166,16 +168,6 @@ fn losses(agents: &[&Turn], findings: &mut Vec<Finding>) {
     }
 }
 
-/// The first names of a list that may be long.
-fn listed(ids: &[String]) -> String {
-    const NAMES_MAX: usize = 10;
-    let shown = ids[..ids.len().min(NAMES_MAX)].join(", ");
-    match ids.len().checked_sub(NAMES_MAX) {
-        None | Some(0) => shown,
-        Some(more) => format!("{shown} and {more} more"),
-    }
-}
-
 fn notes(turn: &Turn) -> Vec<Finding> {
     let id = turn.node_id();
     let mut notes = Vec::new();
@@ -279,8 +271,10 @@ fn translation(turns: &[Turn], findings: &mut Vec<Finding>) {
     }
 }
 
-/// Members that cut or bend the distribution: logprobs taken behind them cannot be recomputed.
-const BENDING: [&str; 8] = [
+/// Members that cut or bend the distribution, so that logprobs taken behind them cannot be recomputed, and the seed, which
+/// makes the rollouts of a group the same.
+const OVERRIDDEN: [&str; 9] = [
+    "seed",
     "temperature",
     "top_p",
     "top_k",
@@ -303,8 +297,9 @@ fn sampling(turns: &[Turn], graph: &Graph, findings: &mut Vec<Finding>) {
         (!is_same).then(|| format!("{name}={asked}"))
     };
     let changes = agents.iter().map(|turn| -> Vec<String> {
-        let names = BENDING.iter();
-        names.filter_map(|name| changed(turn, name)).collect()
+        let names = OVERRIDDEN.iter();
+        let changes = names.filter_map(|name| changed(turn, name));
+        changes.chain(turn.loosened.iter().cloned()).collect()
     });
     if let Some(changes) = changes.into_iter().find(|changes| !changes.is_empty()) {
         let text = format!(

@@ -52,7 +52,7 @@ fn exchange(number: u64, call: &Call) -> Exchange {
         Value::Null
     };
     let asked = json!({
-        "model": "asked", "temperature": 0.7, "max_tokens": 32000, "tools": tools,
+        "model": "served", "temperature": 0.7, "max_tokens": 32000, "tools": tools,
         "messages": [{"role": "user", "content": format!("{:?}", call.prompt)}],
     });
     let (status, body) = call
@@ -222,10 +222,12 @@ fn a_hole_is_left_out_and_told() {
             &[finding],
         );
     };
-    check_hole(
-        &|body| body["choices"][0]["logprobs"]["content"][0]["logprob"] = Value::Null,
-        "[WARN] invalid_logprob: n2: a logprob is null or no number; left out of training",
-    );
+    for invalid in [Value::Null, json!(-9999.0), json!(-9999)] {
+        check_hole(
+            &|body| body["choices"][0]["logprobs"]["content"][0]["logprob"] = invalid.clone(),
+            "[WARN] invalid_logprob: n2: a logprob is null, no number or -9999 (minus infinity); left out of training",
+        );
+    }
     check_hole(
         &|body| body["choices"][0]["logprobs"]["content"][0]["logprob"] = json!(0.25),
         "[WARN] positive_logprob: n2: a logprob is above 0; left out of training",
@@ -290,8 +292,10 @@ fn sampling_that_was_changed_on_the_way_or_between_turns_is_told() {
         let mut body: Value = serde_json::from_slice(&exchange.request.body).unwrap();
         body["temperature"] = json!(temperature);
         body["top_k"] = json!(20);
+        body["seed"] = json!(42);
+        body["vllm_xargs"] = json!({"a": 1});
         exchange.request.body = body.to_string().into();
-        exchange.request.removed = vec!["top_k".to_owned()];
+        exchange.request.removed = ["top_k", "seed", "vllm_xargs"].map(str::to_owned).into();
         exchange
     };
     let seen = interpret(&[asked(1, &[1], 1.0), asked(2, &[1, 9], 0.5)]);
@@ -299,7 +303,7 @@ fn sampling_that_was_changed_on_the_way_or_between_turns_is_told() {
     assert_eq!(
         told,
         [
-            "[WARN] sampling_neutralised: the agent asked for top_k=20, which was not sent",
+            "[WARN] sampling_neutralised: the agent asked for seed=42, top_k=20, vllm_xargs, which was not sent",
             "[WARN] sampling_policy_changed: n1 was sampled with temperature 1.0, n2 with temperature 0.5",
         ]
     );
@@ -378,20 +382,25 @@ fn a_rollout_with_only_holes_has_nothing_to_train_on() {
 
 #[test]
 fn recorded_streams_are_trainable() {
+    let named = |text: &str| text.replace("\"model\":\"qwen\"", "\"model\":\"served\"");
     let mut vllm = call(&[], &[], 1);
     vllm.response = Some((
         200,
-        include_str!("../../../dialect/tests/transcripts/vllm_stream.sse").to_owned(),
+        named(include_str!(
+            "../../../dialect/tests/transcripts/vllm_stream.sse"
+        )),
     ));
     let mut sglang = call(&[], &[], 1);
     sglang.response = Some((
         200,
-        include_str!("../../../dialect/tests/transcripts/sglang_stream.sse").to_owned(),
+        named(include_str!(
+            "../../../dialect/tests/transcripts/sglang_stream.sse"
+        )),
     ));
     let mut cut = call(&[], &[], 1);
     cut.response = Some((
         200,
-        include_str!("../../../dialect/tests/transcripts/vllm_stream.sse")[..900]
+        named(&include_str!("../../../dialect/tests/transcripts/vllm_stream.sse")[..900])
             // Another prompt, or the first one would have been asked for again.
             .replace("\"prompt_token_ids\":[", "\"prompt_token_ids\":[7,"),
     ));

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
+use rollcage_engine::result::stored;
 use rollcage_engine::store::Store;
 use rollcage_model::export::parquet::Table;
 use rollcage_model::export::{self, ExportError, Format, Meta, Options, write};
@@ -44,6 +45,10 @@ pub(crate) struct Arguments {
     #[arg(long)]
     include_auxiliary: bool,
 
+    /// Also rows for replies that the agent asked for again, like tool calls that the token limit cut (sequences)
+    #[arg(long)]
+    include_asked_again: bool,
+
     /// Also messages beside the tokens (capture)
     #[arg(long)]
     include_messages: bool,
@@ -69,9 +74,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
             ArgumentsName::Strings => export::Arguments::Strings,
         },
         include_discarded: arguments.include_discarded,
-        trained: match arguments.include_auxiliary {
-            true => Trained::AgentAndAuxiliary,
-            false => Trained::Agent,
+        trained: Trained {
+            auxiliary: arguments.include_auxiliary,
+            asked_again: arguments.include_asked_again,
         },
         include_messages: arguments.include_messages,
     };
@@ -140,7 +145,7 @@ fn load(store: &Store, id: &str) -> anyhow::Result<(Interpretation, Meta)> {
     let id = store
         .find(id)
         .map_err(|error| UsageError(error.to_string()))?;
-    let result = store.result(id)?;
+    let result = stored(store, id)?;
     let seen = store.interpret_result(&result)?;
     Ok((seen, Meta::from(&result)))
 }

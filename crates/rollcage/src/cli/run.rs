@@ -301,7 +301,14 @@ async fn settle(
         .await;
     serving.clear();
     match settled.ok_or(Interrupted)? {
-        Ok(_) => Ok(()),
+        Ok(endpoint) => {
+            let looking = engine.untrainable(&endpoint, &rollout.settings);
+            let found = cancel.run_until_cancelled(looking).await;
+            if let Some(text) = found.ok_or(Interrupted)? {
+                output::say(&format!("warning: {text}"));
+            }
+            Ok(())
+        }
         Err(PlanError::Endpoint(error)) => Err(unusable(error)),
         Err(PlanError::Request(error)) => Err(wrong_request(error)),
         Err(error) => Err(error.into()),

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde_json::Value;
 
-use rollcage_engine::result::proxy_turns;
-use rollcage_engine::store::Store;
+use rollcage_engine::result::{proxy_turns, stored};
+use rollcage_engine::store::{Store, StoreError};
 use rollcage_model::browse::Reading;
+use rollcage_model::id::RolloutId;
 use rollcage_model::record::{CommandResult, RolloutResult, RolloutTurn};
 use rollcage_model::task::WORKDIR;
 use rollcage_model::trace::Facts;
@@ -64,7 +65,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let id = store
         .find(&arguments.id)
         .map_err(|error| crate::UsageError(error.to_string()))?;
-    let result = store.result(id)?;
+    let result = match stored(&store, id) {
+        Err(StoreError::Running(_)) if arguments.html.is_none() && !arguments.transcript => {
+            return running(&store, id, arguments);
+        }
+        read => read?,
+    };
     if let Some(path) = &arguments.html {
         return save(&store, &result, path);
     }
@@ -72,6 +78,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         true => store.transcript(&result)?,
         false => None,
     };
+    let lines_max = arguments.lines_max();
     let mut out = output::stdout();
     if arguments.json {
         let wanted = TraceDetail::from(arguments.trace);
@@ -84,11 +91,6 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         write_json(&mut out, &view, account, arguments)?;
         return Ok(Outcome::Success);
     }
-    let lines_max = if arguments.full {
-        usize::MAX
-    } else {
-        LINES_MAX
-    };
     let seen = store.interpret_result(&result)?;
     let result = seen.complete(&result);
     report::one(&mut out, &result)?;
@@ -112,6 +114,34 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
             .collect();
         writeln!(out, "\nfiles  {}", text::line(&names.join(", "), 400))?;
     }
+    Ok(Outcome::Success)
+}
+
+impl Arguments {
+    /// How many lines of each message are shown.
+    fn lines_max(&self) -> usize {
+        match self.full {
+            true => usize::MAX,
+            false => LINES_MAX,
+        }
+    }
+}
+
+/// A rollout that has not ended: what lists have of it, and what was said so far.
+fn running(store: &Store, id: RolloutId, arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let summary = store.summary(id).ok_or(StoreError::Running(id))?;
+    let mut out = output::stdout();
+    if arguments.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&summary)?)?;
+        return Ok(Outcome::Success);
+    }
+    let row = &summary.row;
+    let time = text::duration(row.wall_s);
+    writeln!(out, "{}  running  {time}", row.task_id)?;
+    let model = text::line(&row.model, 60);
+    writeln!(out, "  agent    {}, model {model}", row.agent)?;
+    let seen = store.interpret(id)?;
+    conversation(&mut out, proxy_turns(&seen), arguments.lines_max())?;
     Ok(Outcome::Success)
 }
 

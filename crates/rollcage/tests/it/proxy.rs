@@ -295,7 +295,7 @@ fn takes_no(names: &[&str], asked: &str) -> Option<Reply> {
 #[tokio::test]
 async fn parameters_that_a_model_refuses_are_learnt() {
     const WISH: &str =
-        r#"ask '{"model":"m","messages":[],"max_tokens":9,"temperature":0,"seed":1}'"#;
+        r#"ask '{"model":"m","messages":[],"max_tokens":9,"temperature":0,"user":"u"}'"#;
     let upstream = Upstream::start(|_, asked| {
         takes_no(&["max_tokens", "temperature"], &asked.body).unwrap_or_else(|| says("fine"))
     })
@@ -308,7 +308,10 @@ async fn parameters_that_a_model_refuses_are_learnt() {
     assert_eq!(asked.len(), 4, "what was learnt is remembered");
     let last: Value = serde_json::from_str(&asked[3].body).unwrap();
     assert_eq!(last["max_completion_tokens"], 9);
-    assert_eq!((last.get("temperature"), &last["seed"]), (None, &json!(1)));
+    assert_eq!(
+        (last.get("temperature"), &last["user"]),
+        (None, &json!("u"))
+    );
     let exchanges = exchanges(&result);
     let request = &exchanges.last().unwrap().request;
     assert_eq!(request.removed, ["temperature", "max_tokens"]);

@@ -138,6 +138,75 @@ async fn every_view_reports_the_gaps_of_a_record() {
     }
 }
 
+/// The files of a record, to see that nothing was written.
+fn files(home: &std::path::Path, id: &str) -> Vec<String> {
+    let directory = std::fs::read_dir(home.join("rollouts").join(id)).unwrap();
+    let names = directory.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_killed_processs_rollout_can_be_shown_and_exported_before_anything_closes_it() {
+    let home = tempfile::tempdir().unwrap();
+    let id = leave_record(home.path());
+    let before = files(home.path(), &id);
+    let shown = rollcage(home.path(), &["show", &id]);
+    assert!(shown.contains("rollcage was killed while"), "{shown}");
+    check("show", &shown, &CODES);
+    let result = rollcage(home.path(), &["show", &id, "--json"]);
+    let result: Value = serde_json::from_str(&result).unwrap();
+    assert_eq!(result["ended"], "engine_failed");
+    let rows = rollcage(home.path(), &["export", &id]);
+    let row: Value = serde_json::from_str(rows.lines().next().unwrap()).unwrap();
+    assert_eq!(
+        (&row["rollout_id"], &row["n_trainable"]),
+        (&json!(id), &json!(2))
+    );
+    assert_eq!(files(home.path(), &id), before, "nothing was closed");
+    // What the next start commits is what was shown.
+    let id_of = id.parse::<RolloutId>().unwrap();
+    let server = Server::start_in(home, &[]);
+    let store = Store::open(server.home()).unwrap();
+    let committed = serde_json::to_value(store.result(id_of).unwrap()).unwrap();
+    for member in ["ended", "cause", "error", "findings", "usage", "started_at"] {
+        assert_eq!(committed[member], result[member], "{member}");
+    }
+}
+
+#[test]
+fn a_running_rollout_is_shown_as_running_and_left_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let store = Store::open(home.path()).unwrap();
+    let id = RolloutId::generate();
+    let begun = store.begin(id, &Task::default(), &StartInfo::default(), None);
+    let record = begun.unwrap();
+    std::fs::write(record.exchanges(), exchanges()).unwrap();
+    let id = id.to_string();
+    let before = files(home.path(), &id);
+    let shown = rollcage(home.path(), &["show", &id]);
+    assert!(shown.contains("  running  "), "{shown}");
+    let row: Value =
+        serde_json::from_str(&rollcage(home.path(), &["show", &id, "--json"])).unwrap();
+    assert_eq!(
+        (&row["rollout_id"], &row["status"]),
+        (&json!(id), &json!("running"))
+    );
+    let exported = Command::new(env!("CARGO_BIN_EXE_rollcage"))
+        .args(["export", &id])
+        .env("ROLLCAGE_HOME", home.path())
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&exported.stderr);
+    assert!(
+        !exported.status.success() && told.contains("still runs"),
+        "{told}"
+    );
+    assert_eq!(files(home.path(), &id), before);
+    drop(record);
+}
+
 /// What a damaged disk does to a record whose result is written already.
 #[tokio::test]
 async fn a_record_that_is_damaged_later_says_more_than_its_result() {

@@ -449,3 +449,50 @@ async fn a_rollout_says_what_its_logprobs_are_of_and_probes_again_after_an_outag
     assert_eq!(probes(), 2 * once, "somebody else may answer now");
     engine.close().await;
 }
+
+/// A rollout that ends before its agent starts: what it tells was known before it.
+fn run_at(upstream: &Upstream, arguments: &[&str]) -> (String, Value) {
+    let home = tempfile::tempdir().unwrap();
+    let task = home.path().join("task.toml");
+    std::fs::write(&task, "instruction = 'go'\nsetup = ['exit 3']\n").unwrap();
+    let manifest = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../manifests/shell-loop.toml"
+    );
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_rollcage"))
+        .arg("run")
+        .arg(&task)
+        .args(["--json", "--agent", manifest, "--model", "test-model"])
+        .args(["--base-url", upstream.base_url()])
+        .args(arguments)
+        .env("ROLLCAGE_HOME", home.path().join("data"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let result = serde_json::from_slice(&output.stdout);
+    let result: Value = result.unwrap_or_else(|_| panic!("{said}"));
+    assert_eq!(result["ended"], "setup_failed", "{result}");
+    (said, result)
+}
+
+#[test]
+fn a_temperature_that_nothing_can_be_trained_at_is_told_before_the_first_rollout() {
+    let upstream = Upstream::start(|_, asked| match is_stream(asked) {
+        true => streams(true, StreamEnd::Clean),
+        false => sampled(Engine::Raw, asked),
+    })
+    .unwrap();
+    for (arguments, is_told) in [
+        (&["--temperature", "0.5"][..], true),
+        (&["--temperature", "1"], false),
+        (&["--sampling", "agent"], false),
+    ] {
+        let (said, result) = run_at(&upstream, arguments);
+        let warning = "warning: nothing sampled with temperature=0.5 can be trained on";
+        assert_eq!(said.contains(warning), is_told, "{arguments:?}: {said}");
+        let findings = result["findings"].as_array().unwrap();
+        let mut codes = findings.iter().map(|finding| &finding["code"]);
+        let is_found = codes.any(|code| code == "logprobs_not_sampled");
+        assert_eq!(is_found, is_told, "{arguments:?}: {findings:?}");
+    }
+}

@@ -238,6 +238,35 @@ fn a_pinned_policy_neutralises_samplers_and_refuses_constraints() {
 }
 
 #[test]
+fn a_seed_is_not_sent_in_a_training_session() {
+    let body = Bytes::from_static(br#"{"seed":42,"messages":[]}"#);
+    let training = Rewrite {
+        sampling: Some(Sampling { temperature: 1.0 }),
+        ..Rewrite::default()
+    };
+    let prepared = prepare(&body, &training).unwrap();
+    let sent: Value = serde_json::from_slice(&prepared.body.concat()).unwrap();
+    assert_eq!(sent.get("seed"), None);
+    assert_eq!(prepared.removed, ["seed"]);
+    let body = r#"{"seed":42,"messages":[]}"#;
+    check(body, &Rewrite::default(), body);
+}
+
+#[test]
+fn a_member_that_is_not_known_is_left_out_of_a_training_session() {
+    let body = r#"{"a_new_sampler":1,"messages":[]}"#;
+    for constrained in [ConstraintPolicy::Refuse, ConstraintPolicy::Remove] {
+        let rewrite = Rewrite {
+            constrained,
+            ..Rewrite::default()
+        };
+        let prepared = check(body, &rewrite, r#"{"messages":[]}"#);
+        assert_eq!(prepared.removed, ["a_new_sampler"]);
+    }
+    check(body, &Rewrite::default(), body);
+}
+
+#[test]
 fn constraints_are_removed_or_kept_by_policy() {
     let body = r#"{"tool_choice":"required","tools":[{"function":{"name":"a","strict":true}}],"min_tokens":4}"#;
     let remove = Rewrite {

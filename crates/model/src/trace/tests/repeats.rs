@@ -193,6 +193,36 @@ fn a_summary_is_auxiliary_with_tools_and_without() {
 }
 
 #[test]
+fn a_summary_that_was_asked_for_may_be_short() {
+    let question = "Your task is to create a detailed summary of the conversation so far";
+    let again = |said: &str| format!("This session is being continued.\nSummary:\n{said}\nGo on.");
+    let check = |question: &str, reply: &str, again: &str, expect: &str| {
+        let mut talk = worked();
+        talk.say(&[user(question)]).ask(&text(reply));
+        talk.ask_with(&[user(again)], &text("done"));
+        talk.check(expect);
+    };
+    let summed_up = "n1 agent, n2<n1 summary, n3 agent";
+    let tagged = "<analysis>\nhm\n</analysis>\n\n<summary>\nIt was written.\n</summary>";
+    check(question, tagged, &again("It was written."), summed_up);
+    check(
+        question,
+        "It was written.",
+        &again("It was written."),
+        summed_up,
+    );
+    let kept = "n1 agent, n2<n1 agent, n3 agent";
+    check(question, "It is", &again("It isn't."), kept);
+    check(
+        "is it there?",
+        "It was written.",
+        &again("It was written."),
+        kept,
+    );
+    check("is it there?", tagged, &again("It was written."), kept);
+}
+
+#[test]
 fn summaries_come_back_in_each_agents_way() {
     let summary = "<state_snapshot>hello.txt was written; it is to be checked</state_snapshot>";
     let kept = [call("c1", "Write", "{}"), result("c1", "ok")];

@@ -32,6 +32,7 @@ pub(super) struct TraceQuery {
     format: Option<String>,
     include_discarded: bool,
     include_auxiliary: bool,
+    include_asked_again: bool,
     include_messages: bool,
     arguments: Option<String>,
 }
@@ -54,9 +55,9 @@ pub(super) async fn trace(
             Some(_) => return Err(ApiError::bad("`arguments` must be objects or strings")),
         },
         include_discarded: wanted.include_discarded,
-        trained: match wanted.include_auxiliary {
-            true => Trained::AgentAndAuxiliary,
-            false => Trained::Agent,
+        trained: Trained {
+            auxiliary: wanted.include_auxiliary,
+            asked_again: wanted.include_asked_again,
         },
         include_messages: wanted.include_messages,
     };

@@ -56,7 +56,8 @@ impl From<EngineError> for ApiError {
             EngineError::Unknown(_) | EngineError::Store(StoreError::Unknown(_)) => {
                 ApiError::new(StatusCode::NOT_FOUND, "not_found", message)
             }
-            EngineError::Running(_) | EngineError::Store(StoreError::Unfinished(_)) => {
+            EngineError::Running(_)
+            | EngineError::Store(StoreError::Unfinished(_) | StoreError::Running(_)) => {
                 ApiError::conflict("still_running", message)
             }
             EngineError::Store(StoreError::Format { .. }) => {

@@ -16,7 +16,10 @@ const OPTIONS: Record<string, [name: string, flag: string, label: string, value:
     ["include_discarded", "--include-discarded", "also discarded turns", "true"],
     ["include_messages", "--include-messages", "also messages", "true"],
   ],
-  sequences: [["include_auxiliary", "--include-auxiliary", "also turns beside the work", "true"]],
+  sequences: [
+    ["include_auxiliary", "--include-auxiliary", "also turns beside the work", "true"],
+    ["include_asked_again", "--include-asked-again", "also replies asked for again", "true"],
+  ],
   sft: [["arguments", "--arguments strings", "arguments as strings", "strings"]],
 };
 const LINES = new Set(["sequences", "sft", "turns"]);

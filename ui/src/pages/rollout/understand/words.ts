@@ -34,13 +34,15 @@ export const reasonWords = (call: Named) =>
 
 const FLAWS: Record<string, string> = {
   invalid_token_id: "A token id is no 32-bit number.",
-  invalid_logprob: "A logprob is null or no number.",
+  invalid_logprob: "A logprob is null, no number, or -9999 (minus infinity).",
   positive_logprob: "A logprob is above 0.",
   no_prompt_ids: "The endpoint told no prompt token ids.",
   no_sampled_ids: "The endpoint told no ids of the sampled tokens.",
   no_logprobs: "The endpoint told no logprobs.",
   logprob_misalign: "Ids and logprobs do not belong together.",
   length_mismatch: "There are not as many ids as the endpoint counted.",
+  no_usage:
+    "Its stream ended without the usage that was asked for, so a lost token would not show.",
   truncated_turn: "The answer was cut, or ended without a finish reason.",
   capture_ingest_failed: "A part of the answer cannot be read.",
   no_tokens_in_dialect: "The endpoint's dialect carries no tokens.",

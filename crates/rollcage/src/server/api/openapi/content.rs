@@ -44,6 +44,11 @@ fn trace() -> Operation {
             flag(),
         )
         .query(
+            "include_asked_again",
+            "Also rows for replies that the agent asked for again, like tool calls that were cut (sequences).",
+            flag(),
+        )
+        .query(
             "include_messages",
             "Also messages beside the tokens (capture).",
             flag(),
