@@ -19,7 +19,7 @@ use std::sync::Arc;
 use rollcage_model::task::{AgentDriver, AgentLimits, AgentOptions, Task};
 use rollcage_model::transcript::TranscriptFormat;
 
-use crate::bundle::{Bundle, Source, VersionRequest};
+use crate::bundle::{Bundle, ListError, Source, VersionRequest};
 use rollcage_model::drill::Part;
 
 mod addition;
@@ -31,6 +31,7 @@ mod manifest;
 mod mcp;
 mod oracle;
 mod patch;
+mod pins;
 mod protected;
 mod serve;
 mod warm;
@@ -39,6 +40,7 @@ pub use environment::base_environment;
 pub use error::ManifestError;
 pub use manifest::{Manifest, WireDialect};
 pub use oracle::Oracle;
+pub use pins::{NewPin, Pins};
 pub use warm::{ReadyAgent, WarmError, warm_up};
 
 /// The built-in manifests in listing order, each with the pinned list of its version.
@@ -197,6 +199,11 @@ pub trait Agent: Send + Sync {
     /// Where its bundle comes from.
     fn source(&self) -> &Source;
 
+    /// Why its version is not the newest, if there is a reason.
+    fn version_why(&self) -> Option<&str> {
+        None
+    }
+
     /// The dialect of its model calls; `None` for an agent that uses no model.
     fn dialect(&self) -> Option<WireDialect>;
 
@@ -301,28 +308,31 @@ pub enum AgentError {
     },
     #[error("the agent's manifest {path} is wrong")]
     Manifest { path: String, source: ManifestError },
+    #[error(
+        "your pin {path} is wrong; `rollcage agent update --reset {agent}` goes back to the built-in one"
+    )]
+    Pin {
+        path: String,
+        agent: String,
+        source: ListError,
+    },
 }
 
 /// The built-in agents.
 pub fn all() -> Vec<Arc<dyn Agent>> {
-    let read = |(text, list)| match Manifest::built_in(text, list) {
-        Ok(manifest) => Some(Arc::new(manifest) as Arc<dyn Agent>),
-        Err(error) => {
-            // Unreachable in practice: a test loads them all.
-            tracing::error!(%error, "a built-in agent is unreadable");
-            None
-        }
-    };
-    let oracle: Arc<dyn Agent> = Arc::new(Oracle::new());
-    BUILT_IN
-        .into_iter()
-        .filter_map(read)
-        .chain([oracle])
-        .collect()
+    with_oracle(pins::built_in())
 }
 
-/// The built-in agents and those in a user's folder, which come first and replace built-in ones of the same name.
-pub fn all_in(folder: &Path) -> Result<Vec<Arc<dyn Agent>>, AgentError> {
+fn with_oracle(manifests: Vec<Manifest>) -> Vec<Arc<dyn Agent>> {
+    let manifests = manifests.into_iter();
+    let agents = manifests.map(|manifest| Arc::new(manifest) as Arc<dyn Agent>);
+    let oracle: Arc<dyn Agent> = Arc::new(Oracle::new());
+    agents.chain([oracle]).collect()
+}
+
+/// The built-in agents in the versions that the user has pinned, and those in a user's folder, which come first and
+/// replace built-in ones of the same name.
+pub fn all_in(folder: &Path, pins: &Pins) -> Result<Vec<Arc<dyn Agent>>, AgentError> {
     let mut agents: Vec<Arc<dyn Agent>> = Vec::new();
     let mut paths: Vec<_> = std::fs::read_dir(folder)
         .into_iter()
@@ -338,7 +348,11 @@ pub fn all_in(folder: &Path) -> Result<Vec<Arc<dyn Agent>>, AgentError> {
     for path in paths {
         agents.push(load(&path)?);
     }
-    for agent in all() {
+    let built_in = pins::built_in().into_iter();
+    let built_in = built_in
+        .filter(|manifest| !agents.iter().any(|own| own.name() == manifest.name()))
+        .map(|manifest| pins.apply(manifest));
+    for agent in with_oracle(built_in.collect::<Result<_, _>>()?) {
         if !agents.iter().any(|own| own.name() == agent.name()) {
             agents.push(agent);
         }
@@ -352,8 +366,12 @@ pub fn find(text: &str) -> Result<(Arc<dyn Agent>, VersionRequest), AgentError> 
 }
 
 /// As [`find`], including the agents in a user's folder.
-pub fn find_in(folder: &Path, text: &str) -> Result<(Arc<dyn Agent>, VersionRequest), AgentError> {
-    choose(all_in(folder)?, text)
+pub fn find_in(
+    folder: &Path,
+    pins: &Pins,
+    text: &str,
+) -> Result<(Arc<dyn Agent>, VersionRequest), AgentError> {
+    choose(all_in(folder, pins)?, text)
 }
 
 /// Loads an agent from a manifest file. Such a file can have any directory of the host mounted into sandboxes, so its
