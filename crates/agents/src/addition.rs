@@ -1,6 +1,7 @@
 //! What a task's option adds to a launch, as described by `[options.NAME]` in a manifest: arguments, variables, files,
 //! or settings in the agent's configuration file (merged by `patch`).
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
@@ -30,6 +31,8 @@ pub(super) struct LaunchAddition {
     files: BTreeMap<String, String>,
     /// Merged into the agent's configuration file.
     config: Map<String, Value>,
+    /// All values that the agent knows, for a text; others are refused. Empty if it takes any.
+    values: Vec<String>,
     /// All valid names, for an agent that only accepts the complement: the value becomes the names that the task does
     /// not list.
     all: Vec<String>,
@@ -37,6 +40,13 @@ pub(super) struct LaunchAddition {
     each: Option<Box<LaunchAddition>>,
     /// Applied for particular names of a list; other names are then refused.
     named: BTreeMap<String, LaunchAddition>,
+}
+
+/// An option that a task sets, and what it adds to a launch.
+pub(super) struct WantedOption<'a> {
+    pub(super) name: &'static str,
+    pub(super) value: OptionValue<'a>,
+    pub(super) addition: Cow<'a, LaunchAddition>,
 }
 
 /// The context that an addition is applied in.
@@ -74,6 +84,9 @@ impl LaunchAddition {
         if has_list && !LISTS.contains(&option) {
             return Err(ManifestError::NoList(option.to_owned()));
         }
+        if !self.values.is_empty() && LISTS.contains(&option) {
+            return Err(ManifestError::NoText(option.to_owned()));
+        }
         if self
             .command
             .iter()
@@ -93,6 +106,14 @@ impl LaunchAddition {
             }
             addition.check(option, has_config)
         })
+    }
+
+    /// What it adds beside the arguments.
+    pub(super) fn without_command(&self) -> Self {
+        LaunchAddition {
+            command: Vec::new(),
+            ..self.clone()
+        }
     }
 
     /// The paths of all its files, relative to the home directory.
@@ -144,17 +165,17 @@ impl LaunchAddition {
         Ok(())
     }
 
-    /// The names of a list as they are passed to the agent. Unknown names are refused if all valid names are known.
+    /// The names of a list as they are passed to the agent. What the agent does not know is refused, where that is known.
     pub(super) fn names(
         &self,
         value: OptionValue<'_>,
         agent: &str,
         option: &'static str,
     ) -> Result<Vec<String>, LaunchError> {
-        let OptionValue::List(names) = value else {
-            return Ok(Vec::new());
+        let (names, known): (&[String], Vec<&String>) = match value {
+            OptionValue::List(names) => (names, self.all.iter().chain(self.named.keys()).collect()),
+            OptionValue::Text(text) => (&[text.to_owned()], self.values.iter().collect()),
         };
-        let known: Vec<_> = self.all.iter().chain(self.named.keys()).collect();
         let unknown = names.iter().find(|name| !known.contains(name));
         if let Some(name) = unknown.filter(|_| !known.is_empty()) {
             let known: Vec<_> = known.iter().map(|name| name.as_str()).collect();
@@ -164,6 +185,9 @@ impl LaunchAddition {
                 name: name.clone(),
                 known: known.join(", "),
             });
+        }
+        if let OptionValue::Text(_) = value {
+            return Ok(Vec::new());
         }
         if self.all.is_empty() {
             return Ok(names.to_vec());

@@ -41,6 +41,7 @@ use self::storage::{Lock, Staging};
 
 pub use self::error::{InstallError, ListError, PypiError, RemoveError};
 pub use self::fetch::FetchError;
+pub use self::metadata::is_newer;
 pub use self::pin::PinOutcome;
 pub use self::progress::{InstallPhase, InstallStatus, OnProgress};
 pub use self::registry::{Registry, RegistryLimits};
@@ -54,6 +55,8 @@ pub use self::unpack::UnpackError;
 /// The polling interval for the lock of another process; `flock` cannot be awaited.
 const LOCK_INTERVAL: Duration = Duration::from_millis(100);
 
+/// The tag of the newest version.
+const LATEST: &str = "latest";
 const MANIFEST: &str = "bundle.json";
 const FORMAT: u32 = 2;
 /// The empty directory that is mounted for an agent without a bundle.
@@ -300,18 +303,35 @@ impl Bundles {
             let name = tag.to_owned();
             return Err(InstallError::Name { name });
         }
-        let Origin::Npm(npm) = &source.origin else {
-            let agent = source.agent.clone();
-            return Err(PypiError::Tag {
-                agent,
-                tag: tag.to_owned(),
+        let (agent, wanted) = (source.agent.clone(), tag.to_owned());
+        let mut reporter = ProgressReporter::new(on, &source.agent, tag);
+        reporter.phase(InstallPhase::Resolving, None);
+        match &source.origin {
+            Origin::Npm(npm) => {
+                let fetcher = Fetcher::new(&self.registry)?;
+                let found = metadata::resolve_tag(&fetcher, &npm.package, tag).await?;
+                found.or_missing(&npm.package, tag)
             }
-            .into());
-        };
-        ProgressReporter::new(on, &source.agent, tag).phase(InstallPhase::Resolving, None);
-        let fetcher = Fetcher::new(&self.registry)?;
-        let found = metadata::resolve_tag(&fetcher, &npm.package, tag).await?;
-        found.or_missing(&npm.package, tag)
+            Origin::Pypi(pypi) if tag == LATEST => {
+                pypi::newest(&self.registry, &source.agent, &pypi.package, &mut reporter).await
+            }
+            Origin::Pypi(_) => Err(PypiError::Tag { agent, tag: wanted }.into()),
+            Origin::Path { .. } | Origin::Nothing => {
+                Err(InstallError::NoVersions { agent, wanted })
+            }
+        }
+    }
+
+    /// The newest version of an agent, as its registry tells. Installs nothing.
+    pub async fn newest(
+        &self,
+        source: &Source,
+        on: OnProgress<'_>,
+    ) -> Result<String, InstallError> {
+        let limit = self.registry.limits.total;
+        let resolved = tokio::time::timeout(limit, self.resolve(source, LATEST, on)).await;
+        let agent = source.agent.clone();
+        resolved.unwrap_or(Err(InstallError::TimedOut { agent, limit }))
     }
 
     async fn lock(

@@ -39,6 +39,8 @@ pub enum ManifestError {
     Inner(String),
     #[error("option `{0}` is a text: `each`, `named` and `all` are for tools and disabled_tools")]
     NoList(String),
+    #[error("option `{0}` is a list: `values` is for texts")]
+    NoText(String),
     #[error("`limits` are wrong")]
     Limits(#[from] TaskError),
     #[error("`mcp`: {0}")]

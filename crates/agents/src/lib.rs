@@ -20,7 +20,7 @@ use rollcage_model::task::{AgentDriver, AgentLimits, AgentOptions, Task};
 use rollcage_model::text::chain;
 use rollcage_model::transcript::TranscriptFormat;
 
-use crate::bundle::{Bundle, Source, VersionRequest};
+use crate::bundle::{Bundle, ListError, Source, VersionRequest};
 use rollcage_model::drill::Part;
 
 mod addition;
@@ -32,6 +32,7 @@ mod manifest;
 mod mcp;
 mod oracle;
 mod patch;
+mod pins;
 mod protected;
 mod serve;
 mod warm;
@@ -40,6 +41,7 @@ pub use environment::base_environment;
 pub use error::ManifestError;
 pub use manifest::{Manifest, WireDialect};
 pub use oracle::Oracle;
+pub use pins::{NewPin, Pins};
 pub use warm::{ReadyAgent, WarmError, warm_up};
 
 /// The built-in manifests in listing order, each with the pinned list of its version.
@@ -198,6 +200,11 @@ pub trait Agent: Send + Sync {
     /// Where its bundle comes from.
     fn source(&self) -> &Source;
 
+    /// Why its version is not the newest, if there is a reason.
+    fn version_why(&self) -> Option<&str> {
+        None
+    }
+
     /// The dialect of its model calls; `None` for an agent that uses no model.
     fn dialect(&self) -> Option<WireDialect>;
 
@@ -302,40 +309,57 @@ pub enum AgentError {
     },
     #[error("the agent's manifest {path} is wrong")]
     Manifest { path: String, source: ManifestError },
+    #[error(
+        "your pin {path} is wrong; `rollcage agent update --reset {agent}` goes back to the built-in one"
+    )]
+    Pin {
+        path: String,
+        agent: String,
+        source: ListError,
+    },
 }
 
 /// The built-in agents.
 pub fn all() -> Vec<Arc<dyn Agent>> {
-    let read = |(text, list)| match Manifest::built_in(text, list) {
-        Ok(manifest) => Some(Arc::new(manifest) as Arc<dyn Agent>),
-        Err(error) => {
-            // Unreachable in practice: a test loads them all.
-            tracing::error!(%error, "a built-in agent is unreadable");
-            None
-        }
-    };
+    with_oracle(pins::built_in())
+}
+
+fn with_oracle(manifests: Vec<Manifest>) -> Vec<Arc<dyn Agent>> {
+    let manifests = manifests.into_iter();
+    let agents = manifests.map(|manifest| Arc::new(manifest) as Arc<dyn Agent>);
     let oracle: Arc<dyn Agent> = Arc::new(Oracle::new());
-    BUILT_IN
-        .into_iter()
-        .filter_map(read)
-        .chain([oracle])
-        .collect()
+    agents.chain([oracle]).collect()
 }
 
-/// The built-in agents and those in a user's folder, which come first and replace built-in ones of the same name.
-pub fn all_in(folder: &Path) -> Result<Vec<Arc<dyn Agent>>, AgentError> {
+/// The built-in agents in the versions that the user has pinned, and those in a user's folder, which come first and
+/// replace built-in ones of the same name.
+pub fn all_in(folder: &Path, pins: &Pins) -> Result<Vec<Arc<dyn Agent>>, AgentError> {
     let own: Result<Vec<_>, _> = manifests(folder).iter().map(|path| load(path)).collect();
-    Ok(over(own?, &all()))
+    let own = own?;
+    let built_in = not_replaced(&own).map(|manifest| pins.apply(manifest));
+    let built_in = with_oracle(built_in.collect::<Result<_, _>>()?);
+    Ok(over(own, &built_in))
 }
 
-/// The agents in a user's folder that can be read. For a program that goes on when one of them is edited to be wrong.
-pub fn readable_in(folder: &Path) -> Vec<Arc<dyn Agent>> {
-    let read = |path: &PathBuf| {
-        let read = load(path);
-        read.inspect_err(|error| tracing::warn!(error = chain(error), "an agent is left out"))
-            .ok()
-    };
-    manifests(folder).iter().filter_map(read).collect()
+/// The agents in a user's folder, and the built-in ones that the user has pinned, as far as they can be read. For a program
+/// that goes on when one of them is edited to be wrong.
+pub fn readable_in(folder: &Path, pins: &Pins) -> Vec<Arc<dyn Agent>> {
+    let warn = |error: &AgentError| tracing::warn!(error = chain(error), "an agent is left out");
+    let read = |path: &PathBuf| load(path).inspect_err(warn).ok();
+    let mut agents: Vec<_> = manifests(folder).iter().filter_map(read).collect();
+    let pinned = not_replaced(&agents).filter(|manifest| pins.has(manifest.name()));
+    let pinned = pinned.filter_map(|manifest| pins.apply(manifest).inspect_err(warn).ok());
+    let pinned: Vec<_> = pinned.map(|it| Arc::new(it) as Arc<dyn Agent>).collect();
+    agents.extend(pinned);
+    agents
+}
+
+/// The built-in agents that none of the user's own replaces.
+fn not_replaced(own: &[Arc<dyn Agent>]) -> impl Iterator<Item = Manifest> {
+    let is_own = |manifest: &Manifest| own.iter().any(|own| own.name() == manifest.name());
+    pins::built_in()
+        .into_iter()
+        .filter(move |manifest| !is_own(manifest))
 }
 
 /// `own`, and those of `others` that have other names.
@@ -368,8 +392,12 @@ pub fn find(text: &str) -> Result<(Arc<dyn Agent>, VersionRequest), AgentError> 
 }
 
 /// As [`find`], including the agents in a user's folder.
-pub fn find_in(folder: &Path, text: &str) -> Result<(Arc<dyn Agent>, VersionRequest), AgentError> {
-    choose(all_in(folder)?, text)
+pub fn find_in(
+    folder: &Path,
+    pins: &Pins,
+    text: &str,
+) -> Result<(Arc<dyn Agent>, VersionRequest), AgentError> {
+    choose(all_in(folder, pins)?, text)
 }
 
 /// Loads an agent from a manifest file. Such a file can have any directory of the host mounted into sandboxes, so its

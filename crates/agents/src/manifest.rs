@@ -1,17 +1,18 @@
 //! An agent as data: a TOML file that defines where its bundle comes from and how it is started.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
 
-use rollcage_model::task::{AgentLimits, OptionValue, Task};
+use rollcage_model::task::{AgentLimits, Task};
 use rollcage_model::transcript::TranscriptFormat;
 use rollcage_sandbox::guest::HOME;
 
-use crate::bundle::{Bundle, Origin, PinnedListSource, Source};
+use crate::bundle::{Bundle, ListError, Origin, PinnedListSource, Source};
 
-use super::addition::{AdditionContext, LaunchAddition};
+use super::addition::{AdditionContext, LaunchAddition, WantedOption};
 use super::error::ManifestError;
 use super::fill::{self, Quoting};
 use super::mcp::McpText;
@@ -65,6 +66,8 @@ struct ManifestText {
     title: String,
     #[serde(default)]
     version: String,
+    /// Why it is not the newest.
+    version_why: Option<String>,
     dialect: Option<WireDialect>,
     #[serde(default = "nothing")]
     bundle: Origin,
@@ -147,6 +150,13 @@ impl Manifest {
         Ok(manifest)
     }
 
+    /// Changes its version to that of a pinned list.
+    pub(super) fn pin_to(&mut self, list: &Path) -> Result<(), ListError> {
+        self.source.pin_to(list)?;
+        self.text.version_why = None;
+        Ok(())
+    }
+
     /// Resolves relative paths against the manifest's own folder.
     pub(super) fn below(mut self, folder: &Path) -> Result<Self, ManifestError> {
         let whole = |path: &Path| {
@@ -170,12 +180,25 @@ impl Manifest {
         Some(format!("{HOME}/{path}"))
     }
 
+    /// The options of a task that this agent has; others are refused before.
+    fn wanted<'a>(&'a self, task: &'a Task) -> Vec<WantedOption<'a>> {
+        let wanted = task.agent.set().filter_map(|(name, value)| {
+            let addition = Cow::Borrowed(self.text.options.get(name)?);
+            Some(WantedOption {
+                name,
+                value,
+                addition,
+            })
+        });
+        wanted.collect()
+    }
+
     /// A launch of this command with these options of the task, without standard input.
     fn assemble(
         &self,
         request: &LaunchRequest<'_>,
         command: &[String],
-        options: &[(&'static str, OptionValue<'_>)],
+        options: &[WantedOption<'_>],
     ) -> Result<Launch, LaunchError> {
         super::check_options(self, request.task)?;
         let values = fill::rollout_values(request);
@@ -186,9 +209,7 @@ impl Manifest {
         let mcp = self.text.mcp.as_ref();
         let mcp = mcp.filter(|_| !request.task.mcp.is_empty());
         let is_dropped = |argument: &&String| {
-            let mut additions = options
-                .iter()
-                .filter_map(|(option, _)| self.text.options.get(*option));
+            let mut additions = options.iter().map(|option| &option.addition);
             additions.any(|addition| addition.drop.contains(argument))
                 || mcp.is_some_and(|mcp| mcp.drop.contains(argument))
         };
@@ -208,17 +229,15 @@ impl Manifest {
                 .collect(),
         };
         let (home, config) = (self.home_files(), self.config_path());
-        for &(option, value) in options {
+        for option in options {
             let cx = AdditionContext {
                 agent: &self.text.name,
-                option,
+                option: option.name,
                 config: config.as_deref(),
                 home: &home,
                 values: &values,
             };
-            if let Some(addition) = self.text.options.get(option) {
-                addition.apply(&mut launch, value, &cx)?;
-            }
+            option.addition.apply(&mut launch, option.value, &cx)?;
         }
         if let Some(mcp) = mcp {
             let config = self.text.config.as_deref();
@@ -366,12 +385,16 @@ impl Agent for Manifest {
         &self.source
     }
 
+    fn version_why(&self) -> Option<&str> {
+        self.text.version_why.as_deref()
+    }
+
     fn dialect(&self) -> Option<WireDialect> {
         self.text.dialect
     }
 
     fn launch(&self, request: &LaunchRequest<'_>) -> Result<Launch, LaunchError> {
-        let options: Vec<_> = request.task.agent.set().collect();
+        let options = self.wanted(request.task);
         let mut launch = self.assemble(request, &self.text.command, &options)?;
         launch.stdin = fill::fill(
             &self.text.stdin,
@@ -388,14 +411,16 @@ impl Agent for Manifest {
     fn serve(&self, request: &LaunchRequest<'_>) -> Option<Result<ServeLaunch, LaunchError>> {
         let serve = self.text.serve.as_ref()?;
         let provider = serve.provider.clone();
-        let wanted = &request.task.agent;
-        let options: Vec<_> = wanted.set().filter(|(name, _)| *name != EFFORT).collect();
+        let mut options = self.wanted(request.task);
+        for option in options.iter_mut().filter(|option| option.name == EFFORT) {
+            option.addition = Cow::Owned(option.addition.without_command());
+        }
         let launch = self.assemble(request, &serve.command, &options);
         Some(launch.map(|launch| ServeLaunch {
             argv: launch.argv,
             env: launch.env,
             files: launch.files,
-            variant: wanted.effort.clone(),
+            variant: request.task.agent.effort.clone(),
             model: provider.map(|provider| (provider, request.access.model.clone())),
         }))
     }

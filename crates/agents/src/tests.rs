@@ -127,6 +127,10 @@ fn a_version_follows_the_name() {
     assert!(find("/etc/agent.toml").is_err(), "a path is no name");
 }
 
+fn no_pins() -> Pins {
+    Pins::new("/nowhere".into())
+}
+
 #[test]
 fn an_agent_is_also_found_by_its_other_names() {
     let others = [
@@ -145,7 +149,7 @@ fn an_agent_is_also_found_by_its_other_names() {
     let text = "name = \"claude-code\"\naliases = [\"mine\"]\ncommand = [\"/bin/true\"]\n";
     std::fs::write(folder.path().join("own.toml"), text).unwrap();
     for name in ["claude-code", "mine"] {
-        let (agent, _) = find_in(folder.path(), name).unwrap();
+        let (agent, _) = find_in(folder.path(), &no_pins(), name).unwrap();
         assert_eq!(agent.name(), "claude-code", "a name comes before an alias");
     }
     let wrong = Manifest::read("name = \"a\"\naliases = [\"b c\"]\ncommand = [\"x\"]");
@@ -158,16 +162,19 @@ fn a_users_own_agent_comes_before_ours() {
     let text = "name = \"codex\"\ntitle = \"mine\"\ncommand = [\"/bin/true\"]\n\
                 [bundle]\nfrom = \"path\"\ndirectory = \"bin\"\n";
     std::fs::write(folder.path().join("codex.toml"), text).unwrap();
-    let (agent, _) = find_in(folder.path(), "codex").unwrap();
+    let (agent, _) = find_in(folder.path(), &no_pins(), "codex").unwrap();
     assert_eq!(agent.title(), "mine");
     let expected = Origin::Path {
         directory: folder.path().join("bin"),
     };
     assert_eq!(agent.source().origin, expected);
-    assert_eq!(all_in(folder.path()).unwrap().len(), all().len());
+    assert_eq!(
+        all_in(folder.path(), &no_pins()).unwrap().len(),
+        all().len()
+    );
 
     std::fs::write(folder.path().join("bad.toml"), "name = \"a b\"").unwrap();
-    let error = all_in(folder.path()).err().unwrap().to_string();
+    let error = all_in(folder.path(), &no_pins()).err().unwrap().to_string();
     assert!(error.contains("bad.toml"), "{error}");
 }
 
@@ -224,7 +231,7 @@ fn an_option_that_an_agent_lacks_is_refused_with_those_that_have_it() {
         effort: Some("high".to_owned()),
         ..Default::default()
     });
-    let (codex, gemini) = (find("codex").unwrap().0, find("gemini").unwrap().0);
+    let (codex, goose) = (find("codex").unwrap().0, find("goose").unwrap().0);
     let request = LaunchRequest {
         task: &effort,
         access: &access(),
@@ -236,11 +243,10 @@ fn an_option_that_an_agent_lacks_is_refused_with_those_that_have_it() {
             .argv
             .ends_with(&["-c".to_owned(), "model_reasoning_effort=high".to_owned()])
     );
-    let refused = check_options(&*gemini, &effort).unwrap_err().to_string();
-    assert!(
-        refused
-            .starts_with("gemini has no way to set `effort`; these have: opencode, claude, codex"),
-        "{refused}"
+    let refused = check_options(&*goose, &effort).unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "goose has no way to set `effort`; these have: opencode, claude, codex, gemini, qwen, mini-swe-agent, pi, aider"
     );
     let wrong = "name = \"a\"\ncommand = [\"x\"]\n[options.colour]\n";
     assert!(
@@ -249,6 +255,31 @@ fn an_option_that_an_agent_lacks_is_refused_with_those_that_have_it() {
             .to_string()
             .contains("no option `colour`")
     );
+}
+
+#[test]
+fn a_value_that_an_agent_does_not_know_is_refused() {
+    let text = |values: &str| {
+        format!("name = 'a'\ncommand = ['x']\n[options.effort]\n{values}\ncommand = ['{{value}}']")
+    };
+    let agent = Manifest::read(&text("values = ['low', 'high']")).unwrap();
+    let argv = launch_with(&agent, "effort = 'high'").unwrap().argv;
+    assert_eq!(argv, ["x", "high"]);
+    let error = launch_with(&agent, "effort = 'max'")
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        error,
+        "a has no way to set `max` in `effort`: it knows low, high"
+    );
+    let any = Manifest::read(&text("")).unwrap();
+    assert_eq!(
+        launch_with(&any, "effort = 'max'").unwrap().argv,
+        ["x", "max"]
+    );
+    let list = "name = 'a'\ncommand = ['x']\n[options.tools]\nvalues = ['a']";
+    let error = Manifest::read(list).unwrap_err().to_string();
+    assert_eq!(error, "option `tools` is a list: `values` is for texts");
 }
 
 #[test]

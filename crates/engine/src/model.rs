@@ -179,6 +179,30 @@ pub(crate) fn serve(
     Ok((entrance.serving, entrance.base_url))
 }
 
+/// The context of a model whose endpoint does not tell.
+const CONTEXT_TOKENS: u64 = 131_072;
+/// What an agent is told without a cap: what OpenCode and Claude Code ask for by themselves.
+const OUTPUT_TOKENS: u64 = 32_000;
+
+/// How many tokens a prompt and an answer may have, as agents are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ToldLimits {
+    pub(crate) context_tokens: u64,
+    pub(crate) output_tokens: u64,
+}
+
+impl ToldLimits {
+    pub(crate) fn new(context_tokens: Option<u64>, tokens_max: Option<u64>) -> Self {
+        let context_tokens = context_tokens.unwrap_or(CONTEXT_TOKENS);
+        let output_tokens = tokens_max.unwrap_or(OUTPUT_TOKENS);
+        ToldLimits {
+            context_tokens,
+            // It has to leave room for a prompt.
+            output_tokens: output_tokens.min(context_tokens / 2).max(1),
+        }
+    }
+}
+
 /// What the agent is told of its model. `base_url` is the proxy's, as seen from inside.
 pub(crate) fn access(
     plan: &Plan,
@@ -186,15 +210,13 @@ pub(crate) fn access(
     base_url: &str,
     context_tokens: Option<u64>,
 ) -> ModelAccess {
-    let context_tokens = context_tokens.unwrap_or(131_072);
-    let output_tokens = plan.settings.tokens_max.unwrap_or(8192);
+    let told = ToldLimits::new(context_tokens, plan.settings.tokens_max);
     ModelAccess {
         base_url: format!("{base_url}/v1"),
         key: key.to_owned(),
         model: plan.endpoint.model.clone(),
-        context_tokens,
-        // The output limit has to leave room for a prompt.
-        output_tokens: output_tokens.min(context_tokens / 2).max(1),
+        context_tokens: told.context_tokens,
+        output_tokens: told.output_tokens,
         patience_ms: 600_000,
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 
 use rollcage_agents::bundle::{Bundles, Registry, VersionRequest};
-use rollcage_agents::{Agent, AgentError};
+use rollcage_agents::{Agent, AgentError, Pins};
 use rollcage_endpoints::check::ProviderError;
 use rollcage_endpoints::provider::Providers;
 use rollcage_engine::intake::Catalogue;
@@ -28,6 +28,8 @@ pub(crate) use network::mirrors;
 pub(crate) const ZYGOTE: &str = "__zygote";
 /// The directory of the user's agent manifests, below the home directory.
 const AGENTS: &str = "agents";
+/// The folder below the home for the versions of built-in agents that the user has pinned.
+const PINS: &str = "pins";
 
 /// A shorter token could be guessed.
 const TOKEN_CHARS_MIN: usize = 16;
@@ -156,15 +158,20 @@ pub(crate) fn bundles() -> anyhow::Result<Bundles> {
     Ok(Bundles::new(home()?.join("bundles"), registry()?))
 }
 
-/// The built-in agents and the user's own.
-pub(crate) fn agents() -> anyhow::Result<Vec<Arc<dyn Agent>>> {
-    rollcage_agents::all_in(&home()?.join(AGENTS)).map_err(wrong_use)
+/// The versions of built-in agents that the user has pinned.
+pub(crate) fn pins() -> anyhow::Result<Pins> {
+    Ok(Pins::new(home()?.join(PINS)))
 }
 
-/// Looks for the user's own agents whenever it is called.
+/// The built-in agents and the user's own.
+pub(crate) fn agents() -> anyhow::Result<Vec<Arc<dyn Agent>>> {
+    rollcage_agents::all_in(&home()?.join(AGENTS), &pins()?).map_err(wrong_use)
+}
+
+/// Looks for the user's own agents and pins whenever it is called.
 pub(crate) fn own_agents() -> anyhow::Result<impl Fn() -> Vec<Arc<dyn Agent>>> {
-    let folder = home()?.join(AGENTS);
-    Ok(move || rollcage_agents::readable_in(&folder))
+    let (folder, pins) = (home()?.join(AGENTS), pins()?);
+    Ok(move || rollcage_agents::readable_in(&folder, &pins))
 }
 
 /// The agent that a user means: a name, a name with a version, or a manifest file.
@@ -172,7 +179,7 @@ pub(crate) fn agent(text: &str) -> anyhow::Result<(Arc<dyn Agent>, VersionReques
     if text.ends_with(".toml") {
         return Ok((agent_file(Path::new(text))?, VersionRequest::Default));
     }
-    rollcage_agents::find_in(&home()?.join(AGENTS), text).map_err(wrong_use)
+    rollcage_agents::find_in(&home()?.join(AGENTS), &pins()?, text).map_err(wrong_use)
 }
 
 /// The agent of a manifest file.

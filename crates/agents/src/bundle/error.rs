@@ -119,7 +119,7 @@ pub enum PypiError {
         source: serde_json::Error,
     },
     #[error(
-        "{agent} comes from PyPI, where `{tag}` is no version: give a number, as in {agent}@1.2.3"
+        "{agent} comes from PyPI, where `{tag}` is no version: give a number, as in {agent}@1.2.3, or `latest`"
     )]
     Tag { agent: String, tag: String },
 }

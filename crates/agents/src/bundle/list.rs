@@ -29,6 +29,24 @@ pub(super) struct PinnedList {
     pub(super) packages: Vec<PinnedPackage>,
 }
 
+impl Source {
+    /// Changes the default version to that of a pinned list.
+    pub(crate) fn pin_to(&mut self, path: &Path) -> Result<(), ListError> {
+        let pinned = PinnedList::read(&self.agent, path)?;
+        let list = PinnedListSource::File(path.to_owned());
+        if pinned.agent != self.agent {
+            return Err(ListError::Other {
+                list,
+                found: format!("{} {}", pinned.agent, pinned.version),
+                wanted: self.agent.clone(),
+            });
+        }
+        self.default_version = pinned.version;
+        self.list = Some(list);
+        Ok(())
+    }
+}
+
 /// One package in one version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -74,14 +92,7 @@ impl PinnedList {
         };
         let pinned = match list {
             PinnedListSource::BuiltIn(text) => Self::parse(text, list)?,
-            PinnedListSource::File(path) => {
-                let text = std::fs::read_to_string(path).map_err(|error| ListError::Read {
-                    agent: source.agent.clone(),
-                    path: path.clone(),
-                    source: error,
-                })?;
-                Self::parse(&text, list)?
-            }
+            PinnedListSource::File(path) => Self::read(&source.agent, path)?,
         };
         if (&pinned.agent, pinned.version.as_str()) != (&source.agent, version) {
             return Err(ListError::Other {
@@ -91,6 +102,16 @@ impl PinnedList {
             });
         }
         Ok(Some(pinned))
+    }
+
+    /// The list in a file of the user.
+    fn read(agent: &str, path: &Path) -> Result<Self, ListError> {
+        let text = std::fs::read_to_string(path).map_err(|error| ListError::Read {
+            agent: agent.to_owned(),
+            path: path.to_owned(),
+            source: error,
+        })?;
+        Self::parse(&text, &PinnedListSource::File(path.to_owned()))
     }
 
     fn parse(text: &str, list: &PinnedListSource) -> Result<Self, ListError> {

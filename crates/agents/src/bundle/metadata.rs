@@ -350,6 +350,11 @@ pub(super) fn compare(a: &str, b: &str) -> Ordering {
     numbers(a).cmp(&numbers(b)).then_with(|| a.cmp(b))
 }
 
+/// Whether a version is newer than another, by its numbers.
+pub fn is_newer(version: &str, than: &str) -> bool {
+    compare(version, than) == Ordering::Greater
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::registry::Registry;

@@ -92,23 +92,69 @@ pub(super) async fn resolve(
     version: &str,
     reporter: &mut ProgressReporter<'_>,
 ) -> Result<Vec<(String, String)>, InstallError> {
-    let python = find_python(&source.agent).await?;
-    let directory = tempfile::tempdir()
-        .map_err(|error| StorageError::new("create in", &std::env::temp_dir(), error))?;
-    let storage = |error| StorageError::new("use", directory.path(), error);
-    let requirements = directory.path().join("requirements.txt");
-    let lines = loose_requirements(pypi, version);
-    std::fs::write(&requirements, lines.join("\n") + "\n").map_err(storage)?;
-    let report = directory.path().join("report.json");
-    let mut pip = pip_install(registry, &python, &requirements);
-    pip.args(["--dry-run", "--ignore-installed", "--report"])
-        .arg(&report);
-    run_pip(pip, (&python, &pypi.package), reporter).await?;
-    let report = std::fs::read(&report).map_err(storage)?;
-    let report: Report =
-        serde_json::from_slice(&report).map_err(|source| PypiError::Report { python, source })?;
-    let chosen = report.install.into_iter().map(|item| item.metadata);
-    Ok(chosen.map(|chosen| (chosen.name, chosen.version)).collect())
+    let dry_run = DryRun {
+        agent: &source.agent,
+        package: &pypi.package,
+        requirements: loose_requirements(pypi, version),
+        has_dependencies: true,
+    };
+    dry_run.choose(registry, reporter).await
+}
+
+/// The newest version of a package that pip would install.
+pub(super) async fn newest(
+    registry: &Registry,
+    agent: &str,
+    package: &str,
+    reporter: &mut ProgressReporter<'_>,
+) -> Result<String, InstallError> {
+    let dry_run = DryRun {
+        agent,
+        package,
+        requirements: vec![package.to_owned()],
+        has_dependencies: false,
+    };
+    let chosen = dry_run.choose(registry, reporter).await?;
+    let newest = chosen.into_iter().next().map(|(_, version)| version);
+    newest.ok_or_else(|| InstallError::NoPackage {
+        package: package.to_owned(),
+    })
+}
+
+/// What pip would install for some requirements.
+struct DryRun<'a> {
+    agent: &'a str,
+    package: &'a str,
+    requirements: Vec<String>,
+    has_dependencies: bool,
+}
+
+impl DryRun<'_> {
+    async fn choose(
+        self,
+        registry: &Registry,
+        reporter: &mut ProgressReporter<'_>,
+    ) -> Result<Vec<(String, String)>, InstallError> {
+        let python = find_python(self.agent).await?;
+        let directory = tempfile::tempdir()
+            .map_err(|error| StorageError::new("create in", &std::env::temp_dir(), error))?;
+        let storage = |error| StorageError::new("use", directory.path(), error);
+        let requirements = directory.path().join("requirements.txt");
+        let lines = self.requirements;
+        std::fs::write(&requirements, lines.join("\n") + "\n").map_err(storage)?;
+        let report = directory.path().join("report.json");
+        let mut pip = pip_install(registry, &python, &requirements);
+        pip.args(["--dry-run", "--ignore-installed"])
+            .args((!self.has_dependencies).then_some("--no-deps"))
+            .arg("--report")
+            .arg(&report);
+        run_pip(pip, (&python, self.package), reporter).await?;
+        let report = std::fs::read(&report).map_err(storage)?;
+        let report: Report = serde_json::from_slice(&report)
+            .map_err(|source| PypiError::Report { python, source })?;
+        let chosen = report.install.into_iter().map(|item| item.metadata);
+        Ok(chosen.map(|chosen| (chosen.name, chosen.version)).collect())
+    }
 }
 
 /// pip's report of a dry run.

@@ -14,10 +14,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use self::fake::{Cut, FAKE, Gate, Package, Reply, bundles, elf};
+use self::fake::{Cut, FAKE, Gate, Package, Reply, Server, bundles, elf};
 use super::{
-    BundleManifest, Bundles, InstallError, InstallPhase, InstallStatus, Libc, Registry,
-    RemoveError, Removed, StorageError, Target, VersionRequest,
+    BundleManifest, Bundles, InstallError, InstallPhase, InstallStatus, Libc, Origin, Pypi,
+    Registry, RemoveError, Removed, Source, StorageError, Target, VersionRequest,
 };
 
 /// The contents of the temporary directory.
@@ -111,6 +111,73 @@ async fn latest_is_whatever_the_registry_says_today() {
     assert_eq!(server.asked()[0], "/fake-ai/latest");
     bundles.ensure(&FAKE, latest, &|_| ()).await.unwrap();
     assert_eq!((server.count("/latest"), server.count(".tgz")), (2, 1));
+}
+
+/// A wheel with nothing in it but its name and version.
+fn wheel(version: &str) -> Vec<u8> {
+    let script = "import io, sys, zipfile\n\
+        data, version = io.BytesIO(), sys.argv[1]\n\
+        info = f'fake_agent-{version}.dist-info'\n\
+        with zipfile.ZipFile(data, 'w') as wheel:\n    \
+            wheel.writestr(f'{info}/METADATA', f'Metadata-Version: 2.1\\nName: fake-agent\\nVersion: {version}\\n')\n    \
+            wheel.writestr(f'{info}/WHEEL', 'Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')\n    \
+            wheel.writestr(f'{info}/RECORD', '')\n\
+        sys.stdout.buffer.write(data.getvalue())";
+    let made = std::process::Command::new("/usr/bin/python3")
+        .args(["-c", script, version])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    made.stdout
+}
+
+#[tokio::test]
+async fn latest_of_a_python_agent_is_what_pip_would_choose() {
+    let server = Server::start(|request| {
+        let files = ["0.9.0", "0.10.0", "0.11.0rc1"];
+        let is_wheel = |version: &&&str| {
+            request
+                .path
+                .ends_with(&format!("{version}-py3-none-any.whl"))
+        };
+        match files.iter().find(is_wheel) {
+            Some(version) => Reply::ok(wheel(version)),
+            None if request.path == "/simple/fake-agent/" => {
+                let links = files.map(|version| {
+                    let file = format!("fake_agent-{version}-py3-none-any.whl");
+                    format!("<a href=\"/files/{file}\">{file}</a>\n")
+                });
+                Reply::ok(links.concat())
+            }
+            None => Reply::status(404),
+        }
+    });
+    let index = format!("{}/simple", server.url);
+    let variables = |name: &str| (name == "UV_DEFAULT_INDEX").then(|| index.clone());
+    let nowhere = Path::new("/nowhere");
+    let registry = Registry::from_environment(variables, None, nowhere);
+    assert!(registry.python_index.is_some());
+    let (_directory, bundles) = bundles(registry);
+    let source = Source {
+        agent: "fake".to_owned(),
+        default_version: "0.9.0".to_owned(),
+        origin: Origin::Pypi(Pypi {
+            package: "fake-agent".to_owned(),
+            with: Vec::new(),
+            without: Vec::new(),
+            lock: None,
+            entry: "fake:main".to_owned(),
+        }),
+        list: None,
+    };
+    assert_eq!(bundles.newest(&source, &|_| ()).await.unwrap(), "0.10.0");
+    let latest = VersionRequest::parse("latest");
+    let bundle = bundles.ensure(&source, latest, &|_| ()).await.unwrap();
+    assert_eq!(bundle.version, "0.10.0");
+    assert_eq!(bundle.components["fake_agent"], "0.10.0");
+    let other = VersionRequest::parse("nightly");
+    let error = bundles.ensure(&source, other, &|_| ()).await.unwrap_err();
+    assert!(error.to_string().contains("or `latest`"), "{error}");
 }
 
 #[tokio::test]

@@ -38,6 +38,12 @@ fn a_server_gets_what_the_command_gets_and_effort_with_each_message() {
             .ends_with("--print-logs --log-level DEBUG")
     );
     assert!(served.files.iter().any(|(_, text)| text == "Be brief."));
+    // A variant that no configuration has is dropped without a word.
+    let (_, config) = &served.files[0];
+    let config: serde_json::Value = serde_json::from_str(config).unwrap();
+    let model = &config["provider"]["rollcage"]["models"]["Qwen/Qwen3 \"x\""];
+    let expected = serde_json::json!({"high": {"reasoningEffort": "high"}});
+    assert_eq!(model["variants"], expected);
 }
 
 #[test]

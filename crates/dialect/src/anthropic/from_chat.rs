@@ -20,7 +20,7 @@ pub struct MessagesRequest {
 }
 
 /// Members of a chat request that are translated, or that can be ignored.
-const KNOWN: [&str; 16] = [
+const KNOWN: [&str; 17] = [
     "n",
     "model",
     "messages",
@@ -37,6 +37,7 @@ const KNOWN: [&str; 16] = [
     "tool_choice",
     "parallel_tool_calls",
     "response_format",
+    "reasoning_effort",
 ];
 
 /// Translates a request. `thoughts` are those of earlier answers in the same session.
@@ -95,21 +96,44 @@ pub fn from_chat_request(
         Some(stops) => _ = set("stop_sequences", stops.clone()),
     }
     out.extend(read_tools(&chat)?);
-    if let Some(format) = get("response_format") {
-        match read_format(format) {
-            Some(config) => _ = out.insert("output_config".to_owned(), config),
-            None if format["type"] == "text" => {}
-            None => dropped.push(format!("response_format {}", format["type"])),
-        }
+    let config = read_output_config(&chat, &mut dropped);
+    if !config.is_empty() {
+        out.insert("output_config".to_owned(), config.into());
     }
     let body = Value::Object(out).to_string().into_bytes();
     Ok(MessagesRequest { body, dropped })
 }
 
+/// How much to think, and the format of the answer.
+fn read_output_config(chat: &Map<String, Value>, dropped: &mut Vec<String>) -> Map<String, Value> {
+    let get = |name: &str| chat.get(name).filter(|value| !value.is_null());
+    let mut config = Map::new();
+    if let Some(effort) = get("reasoning_effort") {
+        // Anthropic's lowest level is `low`.
+        let is_below = effort == "none" || effort == "minimal";
+        if is_below {
+            dropped.push("reasoning_effort below low".to_owned());
+        }
+        let effort = if is_below {
+            "low".into()
+        } else {
+            effort.clone()
+        };
+        config.insert("effort".to_owned(), effort);
+    }
+    if let Some(format) = get("response_format") {
+        match read_format(format) {
+            Some(format) => _ = config.insert("format".to_owned(), format),
+            None if format["type"] == "text" => {}
+            None => dropped.push(format!("response_format {}", format["type"])),
+        }
+    }
+    config
+}
+
 fn read_format(format: &Value) -> Option<Value> {
     let schema = format.get("json_schema")?.get("schema").cloned();
-    let format = json!({ "type": "json_schema", "schema": schema.unwrap_or_default() });
-    Some(json!({ "format": format }))
+    Some(json!({ "type": "json_schema", "schema": schema.unwrap_or_default() }))
 }
 
 /// The tools and `tool_choice`, which Anthropic refuses without tools.

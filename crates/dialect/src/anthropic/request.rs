@@ -83,8 +83,11 @@ pub fn to_chat(body: &[u8]) -> Result<Translation, TranslateError> {
             }
             "output_config" => {
                 chat.extend(read_format(value)?);
+                if let Some(effort) = value.get("effort").filter(|effort| effort.is_string()) {
+                    chat.insert("reasoning_effort".to_owned(), effort.clone());
+                }
                 let other = value.as_object().into_iter().flat_map(Map::keys);
-                let other = other.filter(|name| *name != "format");
+                let other = other.filter(|name| !["format", "effort"].contains(&name.as_str()));
                 dropped.extend(other.map(|name| format!("output_config.{name}")));
             }
             "mcp_servers" if value.as_array().is_some_and(|list| !list.is_empty()) => {

@@ -116,6 +116,7 @@ fn a_request_of_claude_code_is_translated() {
             "max_tokens",
             "logprobs",
             "return_token_ids",
+            "reasoning_effort",
             "stream",
             "stream_options"
         ]
@@ -190,8 +191,7 @@ fn dropped_members_are_listed() {
             "system: billing header",
             "metadata",
             "thinking",
-            "context_management",
-            "output_config.effort"
+            "context_management"
         ]
     );
     assert!(!translation.is_thinking_disabled);
@@ -257,14 +257,14 @@ fn choices_limits_and_formats_get_their_chat_names() {
         members(json!({
             "max_tokens": 9, "temperature": 0.5, "top_p": 0.9, "top_k": 4, "stop_sequences": ["X"],
             "tool_choice": {"type": "any", "disable_parallel_tool_use": true},
-            "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}},
+            "output_config": {"effort": "max", "format": {"type": "json_schema", "schema": {"type": "object"}}},
             "stream": false, "seed": 7,
         })),
         json!({
             "max_tokens": 9, "temperature": 0.5, "top_p": 0.9, "top_k": 4, "stop": ["X"],
             "tool_choice": "required", "parallel_tool_calls": false,
             "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object"}, "strict": true}},
-            "stream": false, "seed": 7,
+            "reasoning_effort": "max", "stream": false, "seed": 7,
         })
     );
     assert_eq!(

@@ -6,7 +6,7 @@ use rollcage_agents::{Agent, LaunchRequest, ModelAccess};
 use rollcage_live::Provider;
 use rollcage_live::config::config_text;
 use rollcage_model::live::PermissionPolicy;
-use rollcage_sandbox::guest::HOME;
+use rollcage_sandbox::guest::{HOME, WORKDIR};
 use serde_json::{Value, json};
 
 use super::{LiveError, LiveRequest};
@@ -20,6 +20,8 @@ const USER_CONFIG: &str = ".config/opencode/opencode.json";
 const AGENT_CONFIG: &str = ".config/opencode/rollcage.json";
 /// A rollout ends when its context is full; a conversation goes on with a summary.
 const NO_COMPACTION: &str = "OPENCODE_DISABLE_AUTOCOMPACT";
+/// Nothing of the project is read, neither its configuration nor its instructions.
+const NO_PROJECT: &str = "OPENCODE_DISABLE_PROJECT_CONFIG";
 /// What is asked for where somebody is to be asked.
 const ASKED: [&str; 5] = [
     "bash",
@@ -35,6 +37,44 @@ pub(super) struct ServerLaunch {
     pub(super) env: BTreeMap<String, String>,
     pub(super) files: Vec<(String, String)>,
     pub(super) variant: Option<String>,
+}
+
+impl ServerLaunch {
+    /// For an agent that sees this machine's files: by itself it reads instructions and configuration of every directory
+    /// above its own, up to the root of a repository or of the machine. Only the instructions in its own directory are
+    /// left, unless the task sets the variable otherwise.
+    pub(super) fn stay_in_directory(&mut self) -> Result<(), LiveError> {
+        if self.env.contains_key(NO_PROJECT) {
+            return Ok(());
+        }
+        self.env.insert(NO_PROJECT.to_owned(), "1".to_owned());
+        let own = format!("{WORKDIR}/AGENTS.md");
+        for (path, text) in &mut self.files {
+            if path.ends_with(AGENT_CONFIG) {
+                let mut config = read(text)?;
+                if let Value::Object(config) = &mut config {
+                    let list = config.entry("instructions").or_insert_with(|| json!([]));
+                    if let Value::Array(list) = list {
+                        list.push(json!(own));
+                    }
+                }
+                *text = write(&config)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read(config: &str) -> Result<Value, LiveError> {
+    serde_json::from_str(config).map_err(unreadable)
+}
+
+fn write(config: &Value) -> Result<String, LiveError> {
+    serde_json::to_string_pretty(config).map_err(unreadable)
+}
+
+fn unreadable(error: serde_json::Error) -> LiveError {
+    LiveError::Start(format!("the agent's configuration is not JSON: {error}"))
 }
 
 /// Refuses agents that cannot be kept running.
@@ -70,9 +110,10 @@ pub(super) fn server(
     env.extend(launch.env);
     env.remove(NO_COMPACTION);
     let mut files = launch.files;
+    let models = models(&plan.endpoint.model, request);
     for (path, text) in &mut files {
         if path.ends_with(AGENT_CONFIG) {
-            *text = with_permissions(text, request.permissions)?;
+            *text = adapted(text, request.permissions, &models)?;
         }
     }
     let config = config_text(&provider(plan, request, access)).map_err(|error| wrong(&error))?;
@@ -102,25 +143,44 @@ pub(super) fn models(model: &str, request: &LiveRequest) -> Vec<String> {
         .collect()
 }
 
-/// The agent's own configuration allows everything and asks nobody, as a rollout needs it.
-fn with_permissions(config: &str, policy: PermissionPolicy) -> Result<String, LiveError> {
-    if policy == PermissionPolicy::Allow {
-        return Ok(config.to_owned());
-    }
-    let unreadable = |error: serde_json::Error| {
-        LiveError::Start(format!("the agent's configuration is not JSON: {error}"))
+/// The agent's own configuration, which is for a rollout, as a live agent needs it.
+fn adapted(config: &str, policy: PermissionPolicy, models: &[String]) -> Result<String, LiveError> {
+    let mut config = read(config)?;
+    give_variants(&mut config, models);
+    set_permissions(&mut config, policy);
+    write(&config)
+}
+
+/// A rollout has one model: what its `effort` means holds for the others, too.
+fn give_variants(config: &mut Value, models: &[String]) {
+    let known = ["provider", PROVIDER, "models"];
+    let known = known
+        .into_iter()
+        .try_fold(config, |value, name| value.get_mut(name));
+    let (Some(Value::Object(known)), Some((first, more))) = (known, models.split_first()) else {
+        return;
     };
-    let mut config: Value = serde_json::from_str(config).map_err(unreadable)?;
+    let variants = known.get(first).and_then(|model| model.get("variants"));
+    if let Some(variants) = variants.cloned() {
+        let given = |name: &String| (name.clone(), json!({"variants": variants}));
+        known.extend(more.iter().map(given));
+    }
+}
+
+/// For a rollout it allows everything and asks nobody.
+fn set_permissions(config: &mut Value, policy: PermissionPolicy) {
     let question = match policy {
+        PermissionPolicy::Allow => return,
         PermissionPolicy::Ask => "allow",
-        PermissionPolicy::Allow | PermissionPolicy::Reject => "deny",
+        PermissionPolicy::Reject => "deny",
     };
     let mut rules = json!({"*": "allow", "question": question});
     for name in ASKED {
         rules[name] = json!("ask");
     }
-    config["permission"] = rules;
-    serde_json::to_string_pretty(&config).map_err(unreadable)
+    if let Value::Object(config) = config {
+        config.insert("permission".to_owned(), rules);
+    }
 }
 
 #[cfg(test)]
@@ -131,12 +191,10 @@ mod tests {
     fn somebody_is_asked_only_where_somebody_is_there() {
         let config = r#"{"permission": {"*": "allow", "question": "deny"}, "model": "m"}"#;
         let read = |policy| -> Value {
-            serde_json::from_str(&with_permissions(config, policy).unwrap()).unwrap()
+            serde_json::from_str(&adapted(config, policy, &[]).unwrap()).unwrap()
         };
-        assert_eq!(
-            read(PermissionPolicy::Allow)["permission"]["bash"],
-            Value::Null
-        );
+        let allowed = read(PermissionPolicy::Allow);
+        assert_eq!(allowed["permission"]["bash"], Value::Null);
         let asked = read(PermissionPolicy::Ask);
         assert_eq!(asked["permission"]["bash"], "ask");
         assert_eq!(asked["permission"]["question"], "allow");
@@ -144,5 +202,20 @@ mod tests {
         let rejected = read(PermissionPolicy::Reject);
         assert_eq!(rejected["permission"]["edit"], "ask");
         assert_eq!(rejected["permission"]["question"], "deny");
+    }
+    #[test]
+    fn effort_holds_for_every_model() {
+        let config = r#"{"provider": {"rollcage": {"models": {"a/b": {"limit": 1, "variants": {"low": {}}}}}}}"#;
+        let models = ["a/b", "c"].map(str::to_owned);
+        let read = |config: &str| -> Value {
+            let text = adapted(config, PermissionPolicy::Allow, &models).unwrap();
+            serde_json::from_str(&text).unwrap()
+        };
+        assert_eq!(
+            read(config)["provider"]["rollcage"]["models"],
+            json!({"a/b": {"limit": 1, "variants": {"low": {}}}, "c": {"variants": {"low": {}}}})
+        );
+        let plain = r#"{"provider": {"rollcage": {"models": {"a/b": {}}}}}"#;
+        assert_eq!(read(plain), serde_json::from_str::<Value>(plain).unwrap());
     }
 }

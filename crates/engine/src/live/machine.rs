@@ -24,10 +24,8 @@ use super::sandboxed::ServerPlace;
 use super::{LiveError, LiveRequest};
 use crate::context::Context;
 use crate::intake::{PreparedRollout, ResolvedRollout};
+use crate::model::ToldLimits;
 
-/// For endpoints that do not tell.
-const CONTEXT_TOKENS: u64 = 131_072;
-const OUTPUT_TOKENS: u64 = 8192;
 const PATIENCE_MS: u64 = 600_000;
 /// The server's own default.
 const USERNAME: &str = "opencode";
@@ -75,8 +73,7 @@ impl Machine {
     ) -> Result<MachineServer, LiveError> {
         let plan = &self.prepared.plan;
         let endpoint = &plan.endpoint;
-        let context_tokens = endpoint.context_tokens.unwrap_or(CONTEXT_TOKENS);
-        let output_tokens = plan.settings.tokens_max.unwrap_or(OUTPUT_TOKENS);
+        let told = ToldLimits::new(endpoint.context_tokens, plan.settings.tokens_max);
         let access = ModelAccess {
             base_url: endpoint.base_url.clone(),
             key: endpoint
@@ -84,11 +81,12 @@ impl Machine {
                 .as_ref()
                 .map_or_else(String::new, |key| key.expose().to_owned()),
             model: endpoint.model.clone(),
-            context_tokens,
-            output_tokens: output_tokens.min(context_tokens / 2).max(1),
+            context_tokens: told.context_tokens,
+            output_tokens: told.output_tokens,
             patience_ms: PATIENCE_MS,
         };
-        let launch = launch::server(plan, place.request, &access, &plan.task.env)?;
+        let mut launch = launch::server(plan, place.request, &access, &plan.task.env)?;
+        launch.stay_in_directory()?;
         let paths = HostPaths::new(place, plan);
         // In a sandbox the first of them are a layer.
         let written = paths.write(&plan.agent.home_files());

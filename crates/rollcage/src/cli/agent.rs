@@ -1,13 +1,15 @@
-//! `rollcage agent list|install|lock|remove|doctor`.
+//! `rollcage agent list|install|outdated|update|lock|remove|doctor`.
 
 mod doctor;
 mod lock;
+mod outdated;
+mod update;
 
 use std::io::Write;
 
 use serde_json::json;
 
-use rollcage_agents::bundle::Origin;
+use rollcage_agents::bundle::{Origin, PinnedListSource};
 use rollcage_agents::{Agent, WireDialect};
 
 use super::engine::{make_ready, with_engine};
@@ -15,7 +17,7 @@ use super::signals::StopSignal;
 use crate::progress::Screen;
 use crate::{Outcome, UsageError, output, settings, text};
 
-/// List, install, pin, try out and remove agents.
+/// List, install, update, pin, try out and remove agents.
 ///
 /// An agent is installed once, straight from the npm registry (npm's settings and HTTPS_PROXY are honoured) or from
 /// PyPI with the host's pip, and mounted read-only into every sandbox. `rollcage run` installs what it needs by itself.
@@ -41,6 +43,24 @@ enum Command {
         #[arg(value_name = "NAME[@VERSION]")]
         agent: String,
     },
+    /// Show the newest version of each agent, as its registry tells, beside the pinned and installed ones
+    ///
+    /// The pinned version is the one that is used when none is named. Exit status 1 means that a registry did not tell.
+    Outdated {
+        /// Agents by name; the default is all that come from a registry
+        #[arg(value_name = "NAME")]
+        agents: Vec<String>,
+        /// Print one JSON object per line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Pin the newest version of agents, once each has been tried out
+    ///
+    /// The newest version is resolved, installed beside the others, and tried as by `rollcage agent doctor`. If it behaves as
+    /// expected it is pinned: $ROLLCAGE_HOME/pins/NAME.lock then beats the version that comes with Rollcage. If not, the
+    /// old version stays, and the reason is told. Rollouts that run keep their version, and a server keeps its versions
+    /// until it is started anew. Exit status 1 means that an agent could not be updated.
+    Update(update::Arguments),
     /// Pin the packages of an agent: write a list that it is installed from
     ///
     /// Resolves everything that one version of the agent consists of, for all kinds of machines, and writes the list:
@@ -79,6 +99,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     match arguments.command {
         Command::List { json } => list(json),
         Command::Install { agent } => install(&agent).await,
+        Command::Outdated { agents, json } => Box::pin(outdated::run(&agents, json)).await,
+        Command::Update(arguments) => Box::pin(update::run(arguments)).await,
         Command::Lock(arguments) => Box::pin(lock::run(arguments)).await,
         Command::Doctor { agents, json } => Box::pin(doctor::run(&agents, json)).await,
         Command::Remove { agent } => remove(&agent),
@@ -108,6 +130,8 @@ fn list(is_json: bool) -> anyhow::Result<Outcome> {
                     "title": agent.title(),
                     "dialect": agent.dialect().map(WireDialect::as_str),
                     "default_version": pinned,
+                    "built_in_version": replaced_version(&*agent)?,
+                    "version_why": agent.version_why(),
                     "needs_installation": needs_installation(&*agent),
                     "installed": versions,
                     "options": rollcage_agents::options(&*agent),
@@ -115,10 +139,10 @@ fn list(is_json: bool) -> anyhow::Result<Outcome> {
             )?;
             continue;
         }
-        let version = if pinned.is_empty() {
-            String::new()
-        } else {
-            format!(" {pinned}")
+        let version = match (pinned.as_str(), replaced_version(&*agent)?) {
+            ("", _) => String::new(),
+            (pinned, None) => format!(" {pinned}"),
+            (pinned, Some(other)) => format!(" {pinned} by your pin, {other} with Rollcage"),
         };
         let aliases = match agent.aliases() {
             [] => String::new(),
@@ -126,6 +150,9 @@ fn list(is_json: bool) -> anyhow::Result<Outcome> {
         };
         let (name, title) = (agent.name(), agent.title());
         writeln!(out, "{name}  ({title}{version}{aliases})")?;
+        if let Some(why) = agent.version_why() {
+            writeln!(out, "  pinned there: {why}")?;
+        }
         if bundles.is_empty() && needs_installation(&*agent) {
             writeln!(
                 out,
@@ -138,6 +165,24 @@ fn list(is_json: bool) -> anyhow::Result<Outcome> {
         }
     }
     Ok(Outcome::Success)
+}
+
+/// Whether an agent comes with Rollcage: one of the user's own may have replaced it.
+fn is_built_in(agent: &dyn Agent) -> anyhow::Result<bool> {
+    Ok(match &agent.source().list {
+        Some(PinnedListSource::BuiltIn(_)) => true,
+        Some(PinnedListSource::File(path)) => settings::pins()?.path(agent.name()) == *path,
+        None => rollcage_agents::find(agent.name())
+            .is_ok_and(|(known, _)| known.source() == agent.source()),
+    })
+}
+
+/// The version that comes with Rollcage, for an agent that the user has pinned at another.
+fn replaced_version(agent: &dyn Agent) -> anyhow::Result<Option<String>> {
+    let is_pinned = settings::pins()?.has(agent.name()) && is_built_in(agent)?;
+    let built_in = rollcage_agents::find(agent.name()).ok();
+    let built_in = built_in.filter(|_| is_pinned);
+    Ok(built_in.map(|(agent, _)| agent.source().default_version.clone()))
 }
 
 /// Whether it has to be installed before its first rollout.

@@ -177,7 +177,7 @@ pub(crate) struct EndpointArguments {
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
 
-    /// Cap the tokens an agent may ask for in one call; 0 is no cap
+    /// Cap the tokens an agent may ask for in one call; 0 or less is no cap: it asks for what it asks by itself
     #[arg(
         long,
         visible_alias = "max-tokens",

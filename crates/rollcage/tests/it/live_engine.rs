@@ -1,18 +1,22 @@
 //! Live agents of an engine, with the real `opencode serve` in a sandbox and the scripted endpoint. The script's position
 //! follows from the conversation alone, so an answer shows that the history is there.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::agents::{check_tokens, shared_home};
-use crate::support::{open_engine, open_engine_with};
-use rollcage_engine::live::{LiveError, LiveSandbox, LiveState};
+use crate::live_turn::server::Server;
+use crate::support::{open_engine, open_engine_with, streams};
+use rollcage_engine::live::{LiveError, LiveRequest, LiveSandbox, LiveState};
 use rollcage_engine::{EngineLimits, LOCAL};
+use rollcage_live::client::{NewSession, Prompt};
 use rollcage_live::{Client, Health};
 use rollcage_model::ending::Ended;
 use rollcage_model::id::RolloutId;
 use rollcage_model::live::{Answer, ErrorCode, PermissionPolicy, ReplyKind};
 use rollcage_scripted::Log;
+use rollcage_testkit::upstream::{StreamEnd, Upstream};
 
 mod kit;
 
@@ -297,6 +301,63 @@ async fn without_a_sandbox_an_agent_has_a_home_of_its_own_and_is_not_recorded() 
     };
     let refused = engine.live().start(asked).await.err();
     assert!(matches!(refused, Some(LiveError::NoSandbox)), "{refused:?}");
+    engine.close().await;
+}
+
+/// The bare agent shows what there is to leak.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_sandbox_nothing_above_its_directory_reaches_an_agent() {
+    let upstream = Upstream::start(|_, _| streams(true, StreamEnd::Clean)).unwrap();
+    let words = || {
+        let body = upstream.requests().pop().unwrap().body;
+        let words = ["above-instructions", "above-config", "own-instructions"];
+        words.map(|word| body.contains(word))
+    };
+    let bare = Server::start(upstream.base_url()).await;
+    let (above, work) = (bare.home.path(), bare.work_directory());
+    let write = |path: &Path, text: &str| std::fs::write(path, text).unwrap();
+    let more = above.join("more.md");
+    let config = serde_json::json!({"instructions": [more]}).to_string();
+    write(&above.join("AGENTS.md"), "above-instructions");
+    write(&above.join("opencode.json"), &config);
+    write(&more, "above-config");
+    let ask_bare = async || {
+        let client = bare.client();
+        let session = NewSession {
+            directory: Some(work.clone()),
+            ..NewSession::default()
+        };
+        let session = client.create_session(&session).await.unwrap();
+        let prompt = Prompt {
+            text: "go".to_owned(),
+            ..Prompt::default()
+        };
+        client.message(&session, &prompt).await.unwrap();
+        words()
+    };
+    assert_eq!(ask_bare().await, [true, true, false]);
+
+    let engine = open_engine(shared_home()).await;
+    let mut asked = request(Vec::new());
+    asked.sandbox = LiveSandbox::None;
+    asked.directory = Some(work.clone().into());
+    asked.rollout.endpoint.base_url = Some(upstream.base_url().to_owned());
+    asked.rollout.endpoint.model = Some("m".to_owned());
+    let start = async |asked: &LiveRequest| {
+        let agent = engine.live().start(asked.clone()).await.unwrap();
+        answered(&agent, "go").await;
+        remove(&engine, &agent).await;
+        words()
+    };
+    assert_eq!(start(&asked).await, [false; 3]);
+    // What stands in the directory that it was given is meant for it.
+    write(&Path::new(&work).join("AGENTS.md"), "own-instructions");
+    assert_eq!(start(&asked).await, [false, false, true]);
+    // And so is what lies above it, if somebody asks for that.
+    std::fs::remove_file(Path::new(&work).join("AGENTS.md")).unwrap();
+    let wanted = &mut asked.rollout.task.agent.env;
+    wanted.insert("OPENCODE_DISABLE_PROJECT_CONFIG".to_owned(), "0".to_owned());
+    assert_eq!(start(&asked).await, [true, true, false]);
     engine.close().await;
 }
 

@@ -1,7 +1,7 @@
 //! Turns of the real `opencode serve`, driven over HTTP.
 
 mod model;
-mod server;
+pub(crate) mod server;
 
 use std::time::Duration;
 

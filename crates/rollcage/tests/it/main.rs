@@ -42,4 +42,5 @@ mod standalone;
 mod support;
 mod task_services;
 mod transfer;
+mod updates;
 mod warm;

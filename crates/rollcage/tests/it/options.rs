@@ -3,14 +3,21 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 use crate::agents::{plan, shared_home};
-use crate::support::{open_engine, run_beside};
+use crate::served;
+use crate::support::{Plan, endpoint, open_engine, run_beside, says, streams};
+use rollcage_dialect::EndpointDialect;
+use rollcage_engine::Engine;
 use rollcage_model::ending::Ended;
 use rollcage_model::exchange;
 use rollcage_model::record::RolloutResult;
 use rollcage_model::script::Step;
-use rollcage_model::task::{AgentOptions, Task};
+use rollcage_model::task::{AgentDriver, AgentOptions, Task};
+use rollcage_proxy::endpoint::Endpoint;
+use rollcage_testkit::anthropic;
+use rollcage_testkit::upstream::{StreamEnd, Upstream};
 
 /// A tool that an agent has by itself, and another.
 const TOOLS: &[(&str, &str, &str)] = &[
@@ -93,6 +100,164 @@ async fn an_agent_has_only_the_tools_that_a_task_leaves_it() {
             assert!(found.contains(*second), "{id}: {found:?}");
         }
     }
+}
+
+/// Where an agent's effort is in the request that an endpoint of each dialect gets.
+const EFFORT: [(EndpointDialect, &str); 2] = [
+    (EndpointDialect::Chat, "/reasoning_effort"),
+    (EndpointDialect::Anthropic, "/output_config/effort"),
+];
+
+/// What each agent's own word for it is; `None` for an agent that has no way to say it.
+const LEVELS: [(&str, Option<&str>); 11] = [
+    ("opencode", Some("max")),
+    ("claude", Some("max")),
+    ("codex", Some("xhigh")),
+    ("gemini", Some("low")),
+    ("qwen", Some("high")),
+    ("mini-swe-agent", Some("high")),
+    ("pi", Some("xhigh")),
+    ("goose", None),
+    ("aider", Some("high")),
+    ("nop", None),
+    ("oracle", None),
+];
+
+/// One rollout of an agent that is only asked once, by an upstream that answers nothing but a word.
+async fn effort_plan(
+    engine: &Engine,
+    name: &str,
+    (upstream, dialect): (&Upstream, EndpointDialect),
+    (effort, driver): (Option<&str>, AgentDriver),
+) -> Arc<Plan> {
+    let task = Task {
+        id: format!("{name} {dialect:?} {effort:?} {driver:?}"),
+        instruction: "Say that you see.".to_owned(),
+        driver: Some(driver),
+        agent: AgentOptions {
+            effort: effort.map(str::to_owned),
+            ..AgentOptions::default()
+        },
+        solution: vec![Step {
+            say: Some("I see.".to_owned()),
+            ..Step::default()
+        }],
+        ..Task::default()
+    };
+    let known = Arc::into_inner(plan(engine, name, task).await).unwrap();
+    Arc::new(Plan {
+        endpoint: Endpoint {
+            dialect,
+            ..endpoint(upstream.base_url())
+        },
+        ..known
+    })
+}
+
+/// What the endpoint got as effort.
+fn effort_of(result: &RolloutResult, place: &str) -> Option<String> {
+    let bytes = std::fs::read(Path::new(&result.record).join("exchanges.rec")).unwrap();
+    let (exchanges, problems) = exchange::read(&bytes);
+    assert!(problems.is_empty(), "{problems:?}");
+    let first = exchanges.first().unwrap_or_else(|| {
+        panic!(
+            "{} asked nothing: {:?} {}",
+            result.task_id, result.error, result.agent_log_tail
+        )
+    });
+    let body: serde_json::Value = serde_json::from_slice(first.endpoint_body()).unwrap();
+    body.pointer(place)
+        .map(|effort| effort.as_str().unwrap().to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_agents_effort_is_in_the_request_that_the_endpoint_gets() {
+    let names: Vec<_> = rollcage_agents::all();
+    let mut names: Vec<_> = names.iter().map(|agent| agent.name()).collect();
+    let mut listed = LEVELS.map(|(name, _)| name);
+    names.sort_unstable();
+    listed.sort_unstable();
+    assert_eq!(names, listed, "the table has all agents");
+
+    let engine = open_engine(shared_home()).await;
+    let chat = Upstream::start(|_, asked| match asked.body.contains("\"stream\":true") {
+        true => streams(true, StreamEnd::Clean),
+        false => says("I see."),
+    })
+    .unwrap();
+    let messages = Upstream::start(|_, asked| anthropic::says(asked, "I see.")).unwrap();
+    let mut runs = Vec::new();
+    for (name, level) in LEVELS {
+        let Some(level) = level else {
+            let task = Task::from_toml("instruction = 'x'\n[agent]\neffort = 'high'").unwrap();
+            let agent = rollcage_agents::find(name).unwrap().0;
+            let refused = rollcage_agents::check_options(&*agent, &task).unwrap_err();
+            let start = format!("{name} has no way to set `effort`; these have: opencode,");
+            assert!(refused.to_string().starts_with(&start), "{refused}");
+            continue;
+        };
+        for (dialect, place) in EFFORT {
+            let upstream = match dialect {
+                EndpointDialect::Chat => &chat,
+                EndpointDialect::Anthropic => &messages,
+            };
+            let to = (upstream, dialect);
+            let mut wanted = vec![(Some(level), AgentDriver::Cli)];
+            // These have a default of their own, which nobody asked for.
+            let has_default = ["claude", "gemini", "pi"].contains(&name);
+            if has_default && dialect == EndpointDialect::Chat {
+                wanted.push((None, AgentDriver::Cli));
+            }
+            for (effort, driver) in wanted {
+                let plan = effort_plan(&engine, name, to, (effort, driver)).await;
+                runs.push((plan, place, effort));
+            }
+        }
+    }
+    let plans = runs.iter().map(|(plan, ..)| Arc::clone(plan)).collect();
+    let mut results = run_beside(&engine, plans, 3).await;
+    // A server is told with each message.
+    let to = (&chat, EndpointDialect::Chat);
+    let plan = effort_plan(&engine, "opencode", to, (Some("max"), AgentDriver::Serve)).await;
+    let entry = served::start(&engine, &plan);
+    results.push(served::finalized(&engine, &entry).await);
+    runs.push((plan, EFFORT[0].1, Some("max")));
+    engine.close().await;
+    for (plan, place, effort) in runs {
+        let id = &plan.task.id;
+        let result = results.iter().find(|result| result.task_id == *id).unwrap();
+        assert_eq!(effort_of(result, place).as_deref(), effort, "{id}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_cap_an_agent_asks_for_what_it_asks_by_itself() {
+    let engine = open_engine(shared_home()).await;
+    let chat = Upstream::start(|_, _| streams(true, StreamEnd::Clean)).unwrap();
+    let to = (&chat, EndpointDialect::Chat);
+    let mut asked = Vec::new();
+    for tokens_max in [None, Some(4096)] {
+        for name in ["opencode", "claude", "codex"] {
+            let plan = effort_plan(&engine, name, to, (None, AgentDriver::Cli)).await;
+            let mut plan = Arc::into_inner(plan).unwrap();
+            plan.settings.tokens_max = tokens_max;
+            run_beside(&engine, vec![Arc::new(plan)], 1).await;
+            let body = chat.requests().pop().unwrap().body;
+            let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+            asked.push(body.get("max_tokens").and_then(serde_json::Value::as_u64));
+        }
+    }
+    engine.close().await;
+    // Codex names no limit.
+    let expected = [
+        Some(32_000),
+        Some(32_000),
+        None,
+        Some(4096),
+        Some(4096),
+        Some(4096),
+    ];
+    assert_eq!(asked, expected);
 }
 
 /// In a sandbox there is no web and nobody to ask.

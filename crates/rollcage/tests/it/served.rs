@@ -38,11 +38,11 @@ fn task(id: &str, driver: AgentDriver) -> Task {
     }
 }
 
-fn start(engine: &Engine, plan: &Plan) -> Arc<RolloutEntry> {
+pub(crate) fn start(engine: &Engine, plan: &Plan) -> Arc<RolloutEntry> {
     engine.submit(plan.resolved(), 1).unwrap().remove(0)
 }
 
-async fn finalized(engine: &Engine, entry: &RolloutEntry) -> RolloutResult {
+pub(crate) async fn finalized(engine: &Engine, entry: &RolloutEntry) -> RolloutResult {
     let _ = engine.command(entry, RolloutCommand::Finalize);
     Arc::unwrap_or_clone(engine.wait(entry).await.unwrap())
 }

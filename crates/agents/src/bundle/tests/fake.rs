@@ -147,8 +147,13 @@ fn serve(stream: TcpStream, handler: &Handler, log: &Mutex<Vec<String>>) {
     log.lock().unwrap().push(request.path.clone());
     let reply = handler(&request);
     let mut stream = stream;
+    // pip takes nothing else for a list of files.
+    let kind = match request.path.ends_with('/') {
+        true => "content-type: text/html\r\n",
+        false => "",
+    };
     let head = format!(
-        "HTTP/1.1 {} X\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        "HTTP/1.1 {} X\r\n{kind}content-length: {}\r\nconnection: close\r\n\r\n",
         reply.status,
         reply.body.len()
     );

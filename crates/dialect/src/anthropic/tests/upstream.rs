@@ -115,6 +115,36 @@ fn a_chat_request_becomes_a_messages_request() {
 }
 
 #[test]
+fn effort_and_format_are_in_one_place() {
+    let config = |more: Value| {
+        let mut chat = json!({"model": "m", "messages": []});
+        chat.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        let got = from_chat_request(chat.to_string().as_bytes(), &Thoughts::default()).unwrap();
+        let mut body: Value = serde_json::from_slice(&got.body).unwrap();
+        (body["output_config"].take(), got.dropped)
+    };
+    let schema = json!({"type": "object"});
+    let format = json!({"type": "json_schema", "json_schema": {"schema": schema}});
+    assert_eq!(
+        config(json!({"reasoning_effort": "high", "response_format": format})),
+        (
+            json!({"effort": "high", "format": {"type": "json_schema", "schema": schema}}),
+            vec![]
+        )
+    );
+    assert_eq!(
+        config(json!({"reasoning_effort": "minimal"})),
+        (
+            json!({"effort": "low"}),
+            vec!["reasoning_effort below low".to_owned()]
+        )
+    );
+    assert_eq!(config(json!({})), (Value::Null, vec![]));
+}
+
+#[test]
 fn thoughts_with_their_signature_go_back_before_their_call() {
     let (reply, kept) = read_with_thoughts(STREAM, true);
     let thoughts = Thoughts::default();

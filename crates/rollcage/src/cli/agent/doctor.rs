@@ -99,15 +99,15 @@ const ANSWERS_MAX: usize = 1000;
 
 /// The result of one trial run.
 #[derive(Debug, Serialize)]
-struct TrialReport {
+pub(super) struct TrialReport {
     agent: String,
     version: String,
     /// `live` passes streams with all tokens on as they arrive; `replayed` makes streams from whole answers; `logprobs`
     /// and `text` pass on streams of an endpoint that returns no more than that; `long` is `live` with a long
     /// conversation; `serve` is `live` with the agent's server, for agents that have one.
-    mode: &'static str,
-    is_fine: bool,
-    problems: Vec<String>,
+    pub(super) mode: &'static str,
+    pub(super) is_fine: bool,
+    pub(super) problems: Vec<String>,
     level: CaptureLevel,
     calls: usize,
     /// Requests outside the agent's main conversation, such as titles.
@@ -135,27 +135,76 @@ pub(super) async fn run(names: &[String], is_json: bool) -> anyhow::Result<Outco
         let found = names.iter().map(|name| settings::agent(name));
         found.collect::<anyhow::Result<_>>()?
     };
+    Box::pin(with_trials(async |trials| {
+        try_all(trials, agents, is_json).await
+    }))
+    .await
+}
+
+/// What agents are tried out with.
+pub(super) struct Trials<'a> {
+    engine: &'a Engine,
+    scripted: &'a ScriptedEndpoint,
+    log: &'a Log,
+    cancel: &'a CancellationToken,
+}
+
+/// Does a command's work with an engine and a scripted endpoint.
+pub(super) async fn with_trials<T>(
+    work: impl AsyncFnOnce(&Trials<'_>) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     let stop = StopSignal::watch(Screen::new(), "Ending; again to end at once.")?;
-    let tried = with_engine(async |engine| {
+    with_engine(async |engine| {
         let log = Log::new(ANSWERS_MAX);
         let scripted = ScriptedEndpoint::start(Options {
             log: Some(Arc::clone(&log)),
             ..Options::default()
         });
         let scripted = scripted.await?;
-        let tried = try_all(engine, (&scripted, &log), agents, is_json, stop.token()).await;
+        let trials = Trials {
+            engine,
+            scripted: &scripted,
+            log: &log,
+            cancel: stop.token(),
+        };
+        let done = work(&trials).await;
         scripted.close().await;
-        tried
-    });
-    Box::pin(tried).await
+        done
+    })
+    .await
+}
+
+impl Trials<'_> {
+    pub(super) fn cancel(&self) -> &CancellationToken {
+        self.cancel
+    }
+
+    /// Installs an agent and runs it in every mode that it has.
+    pub(super) async fn run(
+        &self,
+        (agent, version): (&Arc<dyn Agent>, VersionRequest),
+        mut on_report: impl FnMut(TrialReport) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let ready = make_ready(self.engine, (&**agent, version), self.cancel).await?;
+        let modes = MODES.into_iter();
+        for mode in modes.filter(|mode| mode.driver == AgentDriver::Cli || agent.can_serve()) {
+            let rollout = rollout(self.scripted, agent, ready.clone(), mode)?;
+            let result = run_one(self.engine, rollout, self.cancel).await?;
+            let served = self.log.take();
+            let seen = self.engine.store().interpret_result(&result)?;
+            on_report(match mode.scenario {
+                Scenario::OneFile => judge(&**agent, mode, &result, &OpenEnvTrace::new(&seen)),
+                Scenario::Drill => judge_drill(&**agent, mode, &result, (&served, &seen)),
+            })?;
+        }
+        Ok(())
+    }
 }
 
 async fn try_all(
-    engine: &Engine,
-    (scripted, log): (&ScriptedEndpoint, &Log),
+    trials: &Trials<'_>,
     agents: Vec<(Arc<dyn Agent>, VersionRequest)>,
     is_json: bool,
-    cancel: &CancellationToken,
 ) -> anyhow::Result<Outcome> {
     let mut out = output::stdout();
     let mut are_fine = true;
@@ -163,30 +212,21 @@ async fn try_all(
         table_head(&mut out)?;
     }
     for (agent, version) in agents {
-        let ready = match make_ready(engine, (&*agent, version), cancel).await {
-            Ok(ready) => ready,
-            Err(error) if error.is::<Interrupted>() => return Err(error),
-            Err(error) => {
-                are_fine = false;
-                output::say(&format!("{}: {error:#}", agent.name()));
-                continue;
-            }
-        };
-        let modes = MODES.into_iter();
-        for mode in modes.filter(|mode| mode.driver == AgentDriver::Cli || agent.can_serve()) {
-            let rollout = rollout(scripted, &agent, ready.clone(), mode)?;
-            let result = run_one(engine, rollout, cancel).await?;
-            let served = log.take();
-            let seen = engine.store().interpret_result(&result)?;
-            let report = match mode.scenario {
-                Scenario::OneFile => judge(&*agent, mode, &result, &OpenEnvTrace::new(&seen)),
-                Scenario::Drill => judge_drill(&*agent, mode, &result, (&served, &seen)),
-            };
+        let tried = trials.run((&agent, version), |report| {
             are_fine &= report.is_fine;
             if is_json {
                 writeln!(out, "{}", serde_json::to_string(&report)?)?;
             } else {
                 row(&mut out, &report)?;
+            }
+            Ok(())
+        });
+        match Box::pin(tried).await {
+            Ok(()) => {}
+            Err(error) if error.is::<Interrupted>() => return Err(error),
+            Err(error) => {
+                are_fine = false;
+                output::say(&format!("{}: {error:#}", agent.name()));
             }
         }
     }
@@ -404,7 +444,7 @@ fn describe_drill(account: &DrillReport) -> String {
     text
 }
 
-fn table_head(out: &mut impl Write) -> std::io::Result<()> {
+pub(super) fn table_head(out: &mut impl Write) -> std::io::Result<()> {
     writeln!(
         out,
         "{:<16} {:<10} {:<9} {:<8} {:>5} {:>5} {:>6} {:>10} {:>9} {:>10}  verdict",
@@ -421,7 +461,7 @@ fn table_head(out: &mut impl Write) -> std::io::Result<()> {
     )
 }
 
-fn row(out: &mut impl Write, report: &TrialReport) -> std::io::Result<()> {
+pub(super) fn row(out: &mut impl Write, report: &TrialReport) -> std::io::Result<()> {
     let seconds = |value: Option<f64>| value.map_or("-".to_owned(), text::duration);
     let verdict = match (report.is_fine, &report.drill) {
         (true, None) => "ok".to_owned(),

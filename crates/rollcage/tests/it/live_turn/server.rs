@@ -19,16 +19,16 @@ use super::CONTEXT;
 use crate::agents::shared_home;
 use crate::support::open_engine;
 
-pub(super) struct Server {
+pub(crate) struct Server {
     process: Child,
     pub(super) port: u16,
     credentials: Credentials,
-    pub(super) home: tempfile::TempDir,
+    pub(crate) home: tempfile::TempDir,
 }
 
 impl Server {
     /// With `m` of this model endpoint; commands need permission.
-    pub(super) async fn start(base_url: &str) -> Self {
+    pub(crate) async fn start(base_url: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
         let config = home.path().join(".config/opencode");
         std::fs::create_dir_all(&config).unwrap();
@@ -87,7 +87,7 @@ impl Server {
         healthy.await.expect("opencode serve becomes healthy");
     }
 
-    pub(super) fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         self.client_at(self.port)
     }
 
@@ -97,7 +97,7 @@ impl Server {
         Client::of_url(&url, Some(self.credentials.clone())).unwrap()
     }
 
-    pub(super) fn work_directory(&self) -> String {
+    pub(crate) fn work_directory(&self) -> String {
         self.home.path().join("work").to_str().unwrap().to_owned()
     }
 
@@ -113,7 +113,7 @@ impl Drop for Server {
     }
 }
 
-async fn program() -> PathBuf {
+pub(crate) async fn program() -> PathBuf {
     let engine = open_engine(shared_home()).await;
     let (agent, version) = rollcage_agents::find("opencode").unwrap();
     let ready = engine.ready(&*agent, version, &|_| {}).await.unwrap();
@@ -137,7 +137,7 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    pub(super) async fn start(to: u16) -> Self {
+    pub(crate) async fn start(to: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let open = Arc::new(watch::channel(Vec::new()).0);
