@@ -306,7 +306,7 @@ impl Requests {
     ) -> bool {
         let target = credential.target();
         let state = &self.connection.state;
-        let _turn = state.asking.lock().await;
+        let _turn = state.asking.acquire().await;
         if state.is_named(&target, path) {
             return true;
         }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rollcage_model::network::{
     Addresses, AttemptKind, AttemptVerdict, Host, Refusal, Rules, Target, Verdict,
 };
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::{Decided, Journal, Meter};
@@ -36,7 +37,7 @@ pub(crate) struct State {
     /// Files that an index named lately, by host and path.
     named: Mutex<HashSet<(Target, String)>>,
     /// For one question at a time to an index: its pages can be large.
-    pub(crate) asking: tokio::sync::Mutex<()>,
+    pub(crate) asking: Semaphore,
     current: Mutex<Arc<Current>>,
 }
 
@@ -48,7 +49,7 @@ impl State {
             journal: Journal::default(),
             names: Mutex::default(),
             named: Mutex::default(),
-            asking: tokio::sync::Mutex::default(),
+            asking: Semaphore::new(1),
             current: Mutex::default(),
         }
     }

@@ -65,18 +65,7 @@ where
     let reading = read_agent_request(&session.request_memory, &head.headers, body).await;
     let (body, mut memory) = match reading {
         Ok(read) => read,
-        Err(UnreadRequest::Body(error)) => {
-            session.note_refused_request();
-            return close_after(refuse(&route, error.status(), &error.to_string()));
-        }
-        Err(UnreadRequest::NoRoom(no_room)) => {
-            session.note_no_room(no_room);
-            return close_after(later(refuse(
-                &route,
-                StatusCode::SERVICE_UNAVAILABLE,
-                NO_ROOM,
-            )));
-        }
+        Err(unread) => return close_after(refuse_unread(&session, &route, unread)),
     };
     let body_bytes = body.len();
     let endpoint = &session.options.endpoint;
@@ -131,6 +120,19 @@ where
         memory.is_answered(body_bytes);
     }
     held_while_streaming(response, memory)
+}
+
+fn refuse_unread(session: &Session, route: &Route, unread: UnreadRequest) -> Response<Body> {
+    match unread {
+        UnreadRequest::Body(error) => {
+            session.note_refused_request();
+            refuse(route, error.status(), &error.to_string())
+        }
+        UnreadRequest::NoRoom(no_room) => {
+            session.note_no_room(no_room);
+            later(refuse(route, StatusCode::SERVICE_UNAVAILABLE, NO_ROOM))
+        }
+    }
 }
 
 /// A stream's body, which keeps the request's memory until it ends.
