@@ -170,7 +170,7 @@ async fn a_pin_moves_only_to_a_version_that_behaves() {
         listed(&home),
         (ours.clone(), Value::Null, installed.clone())
     );
-    assert_eq!(pins(&home), [PathBuf::new(); 0]);
+    assert!(pins(&home).is_empty());
 
     *registry.latest.lock().unwrap() = "99.0.0";
     let updated = agent(&["update", "opencode"]);
