@@ -13,10 +13,11 @@
 //! only [`ModelAccess`], that is, the proxy's URL inside the sandbox and a key that is worthless elsewhere.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rollcage_model::task::{AgentDriver, AgentLimits, AgentOptions, Task};
+use rollcage_model::text::chain;
 use rollcage_model::transcript::TranscriptFormat;
 
 use crate::bundle::{Bundle, Source, VersionRequest};
@@ -323,11 +324,34 @@ pub fn all() -> Vec<Arc<dyn Agent>> {
 
 /// The built-in agents and those in a user's folder, which come first and replace built-in ones of the same name.
 pub fn all_in(folder: &Path) -> Result<Vec<Arc<dyn Agent>>, AgentError> {
-    let mut agents: Vec<Arc<dyn Agent>> = Vec::new();
-    let mut paths: Vec<_> = std::fs::read_dir(folder)
-        .into_iter()
-        .flatten()
-        .flatten()
+    let own: Result<Vec<_>, _> = manifests(folder).iter().map(|path| load(path)).collect();
+    Ok(over(own?, &all()))
+}
+
+/// The agents in a user's folder that can be read. For a program that goes on when one of them is edited to be wrong.
+pub fn readable_in(folder: &Path) -> Vec<Arc<dyn Agent>> {
+    let read = |path: &PathBuf| {
+        let read = load(path);
+        read.inspect_err(|error| tracing::warn!(error = chain(error), "an agent is left out"))
+            .ok()
+    };
+    manifests(folder).iter().filter_map(read).collect()
+}
+
+/// `own`, and those of `others` that have other names.
+pub fn over(mut own: Vec<Arc<dyn Agent>>, others: &[Arc<dyn Agent>]) -> Vec<Arc<dyn Agent>> {
+    for agent in others {
+        if !own.iter().any(|own| own.name() == agent.name()) {
+            own.push(Arc::clone(agent));
+        }
+    }
+    own
+}
+
+/// The manifests of a folder, in order.
+fn manifests(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut paths: Vec<_> = entries
         .map(|entry| entry.path())
         .filter(|path| {
             path.extension()
@@ -335,15 +359,7 @@ pub fn all_in(folder: &Path) -> Result<Vec<Arc<dyn Agent>>, AgentError> {
         })
         .collect();
     paths.sort();
-    for path in paths {
-        agents.push(load(&path)?);
-    }
-    for agent in all() {
-        if !agents.iter().any(|own| own.name() == agent.name()) {
-            agents.push(agent);
-        }
-    }
-    Ok(agents)
+    paths
 }
 
 /// Finds a built-in agent by `NAME` or `NAME@VERSION`.

@@ -173,6 +173,13 @@ fn is_variable(name: &str) -> bool {
 }
 
 impl Provider {
+    /// Whether a rollout can turn thinking on and off there: in the chat template of an inference engine, which takes
+    /// members that hosted services refuse, or in Anthropic's dialect.
+    pub fn supports_thinking(&self) -> bool {
+        let is_engine = self.has_token_ids || self.is_thinking_disabled;
+        is_engine || self.dialect == EndpointDialect::Anthropic
+    }
+
     pub fn url_variable(&self) -> &str {
         first(&self.url_variables)
     }

@@ -15,7 +15,7 @@ use rollcage_model::ending::Cause;
 use rollcage_model::finding::Finding;
 use rollcage_model::task::AgentDriver;
 use rollcage_model::transcript::{Report, Transcript};
-use rollcage_sandbox::{ExitStatus, Sandbox};
+use rollcage_sandbox::Sandbox;
 
 use crate::controls::{Activity, Controls};
 use crate::feed::Feed;
@@ -131,7 +131,7 @@ pub(crate) async fn drive(
     let watched = run_logged(cx, driver, logs.fill_from(streams)).await;
     // No process that may call the model is left: from here on only verify commands run.
     serving.close().await;
-    let (stop, exit, services_ended) = watched?;
+    let (stop, services_ended) = watched?;
     let account = driver.account();
     if let Some(account) = &account {
         logs.stdout.push(account.events.as_bytes());
@@ -143,10 +143,7 @@ pub(crate) async fn drive(
     };
     let events = read_events(sandbox, plan, record, &stdout).await;
     leave_logs(sandbox, plan.agent.name(), &events, &session.log()).await;
-    let exit_code = exit.map(|exit| {
-        exit.code
-            .unwrap_or_else(|| 128 + exit.signal.unwrap_or_default())
-    });
+    let exit_code = own_exit_code(&stop);
     let mut transcript = transcript(plan, events).await;
     let is_served = account.is_some();
     let mut session_id = None;
@@ -178,7 +175,7 @@ pub(crate) async fn drive(
     })
 }
 
-type AgentStop = (StopReason, Option<ExitStatus>, Vec<Finding>);
+type AgentStop = (StopReason, Vec<Finding>);
 
 /// Waits for the end of the agent, and for the end of its output.
 async fn run_logged(
@@ -251,23 +248,33 @@ async fn whole_output(record: &Record) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Waits for the end of the agent and kills what is left of it.
-async fn run_to_end(cx: &DriveContext<'_>, driver: &mut dyn Driver) -> Result<AgentStop, Ending> {
-    let stop = wait(cx, driver).await?;
-    let exit = match stop {
-        StopReason::Exited(exit) => Some(exit),
+/// Of an agent that exited by itself. How one exits that is asked to says nothing about its work.
+fn own_exit_code(stop: &StopReason) -> Option<i32> {
+    match stop {
+        StopReason::Exited(exit) => {
+            let by_signal = || 128 + exit.signal.unwrap_or_default();
+            Some(exit.code.unwrap_or_else(by_signal))
+        }
         StopReason::Served(_)
         | StopReason::TimedOut
         | StopReason::Cancelled
         | StopReason::Unrecorded
         | StopReason::Exhausted
         | StopReason::Hopeless
-        | StopReason::Idle => driver.stop().await,
-    };
+        | StopReason::Idle => None,
+    }
+}
+
+/// Waits for the end of the agent and kills what is left of it.
+async fn run_to_end(cx: &DriveContext<'_>, driver: &mut dyn Driver) -> Result<AgentStop, Ending> {
+    let stop = wait(cx, driver).await?;
+    if !matches!(stop, StopReason::Exited(_)) {
+        driver.stop().await;
+    }
     let services_ended = cx.services.ended("the agent ran");
     // Also after a clean exit: agents leave shells and servers behind.
     cx.sandbox.kill_all().await?;
-    Ok((stop, exit, services_ended))
+    Ok((stop, services_ended))
 }
 
 /// Returns when the agent is over or must be stopped. Of an agent that is idle only the time is limited.

@@ -3763,6 +3763,8 @@ export interface components {
             has_key: boolean;
             /** @description Where it is when no variable says so. */
             default_base_url: string | null;
+            /** @description Whether `thinking` and `disable_thinking` do something there. */
+            supports_thinking: boolean;
         };
         /** @description The names of variables. */
         EndpointVariables: {
@@ -4178,9 +4180,9 @@ export interface components {
         };
         /** @description The answer of `/ready`. */
         ReadyAnswer: {
-            /** @description Whether a sandbox was started. */
+            /** @description Whether a sandbox was started, and the data directory can be written. */
             ready: boolean;
-            /** @description Why not; left out when one was. */
+            /** @description Why not; left out when it is ready. */
             reason?: string | null;
         };
         /** @description A live agent, as others see it. No secret is in it. */

@@ -4,7 +4,7 @@
 use async_trait::async_trait;
 
 use rollcage_model::transcript::AgentEnd;
-use rollcage_sandbox::{ExitStatus, Output, Sandbox};
+use rollcage_sandbox::{Output, Sandbox};
 
 use crate::judge::{Ending, StopReason};
 
@@ -40,9 +40,8 @@ pub(crate) trait Driver: Send {
         limit
     }
 
-    /// Asks the agent to exit and waits for a short grace period. `None` when it did not exit; the caller then kills
-    /// it.
-    async fn stop(&mut self) -> Option<ExitStatus>;
+    /// Asks the agent to exit and waits for a short grace period; the caller then kills what is left.
+    async fn stop(&mut self);
 
     /// What it told, once it is dead; `None` if that is what it printed.
     fn account(&mut self) -> Option<Account> {

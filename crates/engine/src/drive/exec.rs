@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use rollcage_agents::Launch;
-use rollcage_sandbox::{Command, ExitStatus, Process, Sandbox, Stdin};
+use rollcage_sandbox::{Command, Process, Sandbox, Stdin};
 
 use super::driver::{Driver, Streams};
 use crate::environment;
@@ -64,9 +64,11 @@ impl Driver for Exec {
         }
     }
 
-    async fn stop(&mut self) -> Option<ExitStatus> {
-        let process = self.process.as_mut()?;
-        process.signal(SIGTERM);
-        tokio::time::timeout(GRACE, process.wait()).await.ok()?.ok()
+    async fn stop(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.signal(SIGTERM);
+            // Whatever comes of it, the sandbox's processes are killed afterwards.
+            let _ = tokio::time::timeout(GRACE, process.wait()).await;
+        }
     }
 }

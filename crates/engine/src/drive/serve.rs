@@ -28,8 +28,8 @@ use rollcage_model::event::What;
 use rollcage_model::live::{Answer, ErrorCode, PermissionPolicy, Reply, ReplyKind};
 use rollcage_model::text::chain;
 use rollcage_model::transcript::{AgentEnd, events_of_messages};
+use rollcage_sandbox::Sandbox;
 use rollcage_sandbox::guest::WORKDIR;
-use rollcage_sandbox::{ExitStatus, Sandbox};
 
 use super::driver::{Account, Driver, Streams};
 use crate::controls::{Controls, LiveConversation};
@@ -368,14 +368,12 @@ impl Driver for Serve<'_> {
         }
     }
 
-    async fn stop(&mut self) -> Option<ExitStatus> {
+    async fn stop(&mut self) {
         self.abort().await;
         self.keep_messages().await;
         self.cx.controls.set_conversation(None);
         self.messages.close();
         self.agent.server.close().await;
-        // The exit of a server says nothing about the agent's work.
-        None
     }
 
     fn account(&mut self) -> Option<Account> {

@@ -19,6 +19,8 @@ pub type Lookup<T> = Arc<dyn Fn(&str) -> Option<T> + Send + Sync>;
 #[derive(Clone)]
 pub struct Catalogue {
     pub agents: Vec<Arc<dyn Agent>>,
+    /// Agents that come and go while the program runs, before those of the same names in `agents`.
+    pub more_agents: Arc<dyn Fn() -> Vec<Arc<dyn Agent>> + Send + Sync>,
     pub providers: Providers,
     /// Environment variables of the process.
     pub variables: Lookup<String>,
@@ -38,6 +40,7 @@ impl Catalogue {
     pub fn built_in() -> Self {
         Catalogue {
             agents: rollcage_agents::all(),
+            more_agents: Arc::new(Vec::new),
             providers: Providers::built_in().clone(),
             variables: Arc::new(|_| None),
             keys: Arc::new(|_| None),
@@ -46,6 +49,11 @@ impl Catalogue {
             network: Arc::default(),
             upstream_patience: ModelSettings::default().upstream_patience,
         }
+    }
+
+    /// Every agent that there is now.
+    pub fn agents(&self) -> Vec<Arc<dyn Agent>> {
+        rollcage_agents::over((self.more_agents)(), &self.agents)
     }
 
     /// A variable that is set and not empty.

@@ -128,7 +128,7 @@ pub fn resolve(
     if !mounts.is_empty() && matches!(origin, RequestOrigin::Client { .. }) {
         return Err(RequestError::Mounts);
     }
-    let (agent, version) = rollcage_agents::choose(catalogue.agents.clone(), &agent)?;
+    let (agent, version) = rollcage_agents::choose(catalogue.agents(), &agent)?;
     let (endpoint, is_configured) = choose_endpoint(endpoint, &origin, catalogue)?;
     let is_scripted = matches!(endpoint, EndpointChoice::Scripted);
     if agent.dialect().is_some() && is_scripted && task.solution.is_empty() {

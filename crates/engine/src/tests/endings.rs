@@ -215,6 +215,10 @@ async fn an_agent_has_its_time_and_no_more() {
     let result = lab.run(task()).await;
     let took = result.timings.agent_s;
     assert!((600.0..605.0).contains(&took), "{took}");
+    assert_eq!(
+        (result.ended, result.agent_exit_code),
+        (Ended::TimedOut, None)
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use futures::future::BoxFuture;
 use tokio::net::TcpListener;
 
 use rollcage_engine::intake::Catalogue;
@@ -30,6 +31,8 @@ use crate::server::web::{FrameAncestor, PageOptions};
 use crate::server::{self, ServerOptions, ShutdownHook, api};
 use crate::{Outcome, UsageError, output, settings};
 
+/// What stands for the path of our data where clients can read it.
+const HOME: &str = "$ROLLCAGE_HOME";
 /// How long an agent's server stands ready after the last rollout that wanted one of its kind.
 const WARM_LINGER: Duration = Duration::from_secs(300);
 
@@ -340,20 +343,26 @@ fn on_shutdown(readiness: Arc<Readiness>, backend: Arc<Backend>) -> ShutdownHook
     })
 }
 
-/// Tests readiness by starting a sandbox. The reason of a failure is public, so the path of our data is removed from
-/// it.
+/// Tests readiness by starting a sandbox, and by writing to the data directory. The reason of a failure is public, so the
+/// path of our data is removed from it.
 fn readiness(backend: &Arc<Backend>) -> Arc<Readiness> {
+    let store = backend.engine.store().clone();
+    let home = store.root().display().to_string();
+    let public = move |error: &dyn std::error::Error| chain(error).replace(&home, HOME);
+    let write = move || {
+        let written = store.try_write();
+        written.map_err(|error| format!("write to {HOME}: {error}"))
+    };
     let backend = Arc::clone(backend);
-    Readiness::new(Box::new(move || {
-        let backend = Arc::clone(&backend);
-        Box::pin(async move {
+    let trial = move || {
+        let (backend, public) = (Arc::clone(&backend), public.clone());
+        let trial: BoxFuture<'static, _> = Box::pin(async move {
             let tried = backend.engine.try_sandbox().await;
-            tried.map_err(|error| {
-                let home = backend.engine.store().root().display().to_string();
-                chain(&error).replace(&home, "$ROLLCAGE_HOME")
-            })
-        })
-    }))
+            tried.map_err(|error| public(&error))
+        });
+        trial
+    };
+    Readiness::new(Box::new(trial), Arc::new(write))
 }
 
 /// Prints a prominent warning at the start if no rollout can run: clients would only see their rollouts fail.
@@ -387,10 +396,14 @@ async fn backend(
         live_max: arguments.live_max,
         ..default
     };
+    // Those that are wrong now are an error now; later they are left out.
+    let known = settings::catalogue()?;
     let mut catalogue = Catalogue {
+        agents: rollcage_agents::all(),
+        more_agents: Arc::new(settings::own_agents()?),
         guard,
         upstream_patience: arguments.patience.upstream(),
-        ..settings::catalogue()?
+        ..known
     };
     let network = Arc::make_mut(&mut catalogue.network);
     network.listed.extend(arguments.allow_host.clone());

@@ -82,6 +82,14 @@ impl Tasks {
             .map(|(name, tasks)| (name.as_str(), tasks.len()))
     }
 
+    /// The split that is meant when none is named: the only one, or `train`.
+    pub(crate) fn default_split(&self) -> &str {
+        match self.splits.keys().next() {
+            Some(only) if self.splits.len() == 1 => only,
+            _ => DEFAULT_SPLIT,
+        }
+    }
+
     /// The tasks of one split, or of all of them.
     pub(crate) fn list<'a, 'b>(
         &'a self,
@@ -108,14 +116,8 @@ impl Tasks {
     }
 
     pub(crate) fn by_index(&self, split: Option<&str>, index: usize) -> Result<&TaskEntry, String> {
-        let only = (self.splits.len() == 1)
-            .then(|| self.splits.keys().next())
-            .flatten();
-        let split = split
-            .map(str::to_owned)
-            .or_else(|| only.cloned())
-            .unwrap_or_else(|| DEFAULT_SPLIT.to_owned());
-        let tasks = self.splits.get(&split).ok_or_else(|| {
+        let split = split.unwrap_or_else(|| self.default_split());
+        let tasks = self.splits.get(split).ok_or_else(|| {
             let names: Vec<_> = self.splits.keys().map(String::as_str).collect();
             format!("no split `{split}`: there is {}", names.join(", "))
         })?;

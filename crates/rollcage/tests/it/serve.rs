@@ -95,6 +95,7 @@ impl Server {
         let body = json!({"jsonrpc": "2.0", "method": method, "params": params, "id": 1});
         let client = rollcage_proxy::outbound::client(&self.url).unwrap();
         let request = client.post(format!("{}/mcp", self.url)).bearer_auth(token);
+        let request = request.header("content-type", "application/json");
         read(request.body(body.to_string()).send().await.unwrap()).await
     }
 
@@ -155,7 +156,7 @@ async fn a_second_signal_ends_it_at_once() {
     use std::io::Write;
     let address = server.url.strip_prefix("http://").unwrap();
     let mut stream = std::net::TcpStream::connect(address).unwrap();
-    let head = "POST /mcp HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n";
+    let head = "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n";
     stream.write_all(head.as_bytes()).unwrap();
     // It says so when it starts to read the body.
     let mut first = [0; 12];
@@ -243,4 +244,58 @@ async fn the_examples_are_a_folder_of_tasks() {
         (status, splits),
         (200, json!([{"name": "train", "type": "train"}]))
     );
+}
+
+#[tokio::test]
+async fn agents_that_are_added_while_it_serves_are_known_at_once() {
+    let server = Server::start(&[]);
+    let known = async || {
+        let (_, answer) = server.get("/v1/agents").await;
+        let agents = answer["agents"].as_array().unwrap().iter();
+        agents
+            .map(|agent| agent["name"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let before = known().await;
+    assert!(!before.contains(&"shell-loop".to_owned()), "{before:?}");
+    let folder = server.home.path().join("agents");
+    std::fs::create_dir_all(folder.join("shell-loop")).unwrap();
+    let manifest = include_str!("../../../../manifests/shell-loop.toml");
+    std::fs::write(folder.join("shell-loop.toml"), manifest).unwrap();
+    // One that cannot be read hides no other.
+    std::fs::write(folder.join("broken.toml"), "name = ").unwrap();
+    let with = [vec!["shell-loop".to_owned()], before.clone()].concat();
+    assert_eq!(known().await, with);
+    std::fs::remove_file(folder.join("shell-loop.toml")).unwrap();
+    assert_eq!(known().await, before);
+}
+
+#[tokio::test]
+async fn it_is_not_ready_while_its_home_cannot_be_written() {
+    let outside = tempfile::tempdir().unwrap();
+    let server = Server::start(&[]);
+    let ready = async || {
+        let (status, answer) = server.get("/ready").await;
+        (
+            status,
+            answer["reason"].as_str().unwrap_or_default().to_owned(),
+        )
+    };
+    let until = async |expected: u16| {
+        for _ in 0..200 {
+            let (status, reason) = ready().await;
+            if status == expected {
+                return reason;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        panic!("not {expected}");
+    };
+    until(200).await;
+    let (home, away) = (server.home.path(), outside.path().join("away"));
+    std::fs::rename(home, &away).unwrap();
+    let reason = until(503).await;
+    assert!(reason.starts_with("write to $ROLLCAGE_HOME: "), "{reason}");
+    std::fs::rename(&away, home).unwrap();
+    until(200).await;
 }

@@ -124,8 +124,9 @@ impl CallGuard<'_> {
         let state = &mut inner.state;
         state.rollouts_completed += u64::from(rollout.is_counted);
         state.last_reward = rollout.reward.filter(|reward| reward.is_finite());
-        state.last_task_id = Some(rollout.task_id);
-        state.last_sandbox_id = Some(rollout.sandbox_id);
+        let named = |name: String| Some(name).filter(|name| !name.is_empty());
+        state.last_task_id = named(rollout.task_id);
+        state.last_sandbox_id = named(rollout.sandbox_id);
     }
 }
 

@@ -3,7 +3,7 @@
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::problem::Fields;
 use super::route::TaskCall;
@@ -11,14 +11,20 @@ use super::{OpenEnvServer, control};
 use crate::server::reply;
 use crate::server::tasks::{TaskEntry, Tasks};
 
+/// The name that OpenEnv's `HarborEnv` has in its paths. Under it tasks have the members that this client needs, too.
+const HARBOR: &str = "harbor_env";
+
 /// The splits as OpenEnv describes them.
-fn names(tasks: &Tasks) -> Vec<Value> {
-    let entry = |(name, _): (&str, usize)| {
+fn names(tasks: &Tasks, is_harbor: bool) -> Vec<Value> {
+    let entry = |(name, count): (&str, usize)| {
         let kind = match name {
             "train" | "validation" | "test" => name,
             _ => "validation",
         };
-        json!({"name": name, "type": kind})
+        match is_harbor {
+            true => json!({"name": name, "type": kind, "num_tasks": count}),
+            false => json!({"name": name, "type": kind}),
+        }
     };
     tasks.splits().map(entry).collect()
 }
@@ -29,7 +35,8 @@ pub(crate) async fn answer(
     call: TaskCall,
     request: Request,
 ) -> Response {
-    if !env.eq_ignore_ascii_case(&server.name) {
+    let is_harbor = env.eq_ignore_ascii_case(HARBOR);
+    if !is_harbor && !env.eq_ignore_ascii_case(&server.name) {
         return reply::detail(
             StatusCode::NOT_FOUND,
             &format!("unknown environment '{env}'"),
@@ -39,7 +46,7 @@ pub(crate) async fn answer(
         return if server.tasks.is_empty() {
             unsupported(call)
         } else {
-            reply::json(StatusCode::OK, &names(&server.tasks))
+            reply::json(StatusCode::OK, &names(&server.tasks, is_harbor))
         };
     }
     let members = match control::object(server, request).await {
@@ -47,34 +54,28 @@ pub(crate) async fn answer(
         Ok(None) => return reply::unprocessable(&[control::no_body()]),
         Err(refused) => return refused,
     };
-    let location = ["body".into()];
-    let mut fields = Fields::new(&members, &location);
-    let split = fields.string("split").unwrap_or_default();
-    let mut index = 0;
-    let (mut start, mut stop) = (None, None);
-    match call {
-        TaskCall::Splits | TaskCall::Tasks | TaskCall::Count => fields.only(&["split"]),
-        TaskCall::Task => {
-            index = fields.integer("index").unwrap_or_default();
-            fields.only(&["split", "index"]);
-        }
-        TaskCall::Range => {
-            start = fields.optional_integer("start");
-            stop = fields.optional_integer("stop");
-            fields.only(&["split", "start", "stop"]);
-        }
-    }
-    if let Err(problems) = fields.finish() {
-        return reply::unprocessable(&problems);
-    }
+    let Asked {
+        split,
+        index,
+        start,
+        stop,
+    } = match asked(call, &members) {
+        Ok(asked) => asked,
+        Err(problems) => return reply::unprocessable(&problems),
+    };
     if server.tasks.is_empty() {
         return unsupported(call);
     }
+    let split = match split.as_str() {
+        "" => server.tasks.default_split(),
+        split => split,
+    };
     let Some(tasks) = server.tasks.split(split) else {
         return reply::detail(StatusCode::BAD_REQUEST, &format!("unknown split '{split}'"));
     };
+    let tasks: Vec<(usize, &TaskEntry)> = tasks.iter().enumerate().collect();
     let wanted = match call {
-        TaskCall::Splits | TaskCall::Tasks => tasks,
+        TaskCall::Splits | TaskCall::Tasks => &tasks[..],
         TaskCall::Count => {
             return reply::json(StatusCode::OK, &json!({"num_tasks": tasks.len()}));
         }
@@ -82,12 +83,18 @@ pub(crate) async fn answer(
             Some(task) => std::slice::from_ref(task),
             None => return reply::detail(StatusCode::BAD_REQUEST, "Invalid task index"),
         },
-        TaskCall::Range => slice(tasks, start, stop),
+        TaskCall::Range => slice(&tasks, start, stop),
     };
-    let values = match read_all(wanted.to_vec()).await {
+    let entries = wanted.iter().map(|(_, task)| (*task).clone()).collect();
+    let mut values = match read_all(entries).await {
         Ok(values) => values,
         Err(problem) => return reply::detail(StatusCode::BAD_REQUEST, &problem),
     };
+    if is_harbor {
+        for (value, (index, _)) in values.iter_mut().zip(wanted) {
+            refer(value, *index, split);
+        }
+    }
     let answer = match call {
         TaskCall::Task => json!({"task": values.first()}),
         TaskCall::Range => json!({"tasks": values}),
@@ -96,6 +103,47 @@ pub(crate) async fn answer(
         }
     };
     reply::json(StatusCode::OK, &answer)
+}
+
+/// The body of a request.
+#[derive(Default)]
+struct Asked {
+    split: String,
+    index: i64,
+    start: Option<i64>,
+    stop: Option<i64>,
+}
+
+fn asked(call: TaskCall, members: &Map<String, Value>) -> Result<Asked, Vec<Value>> {
+    let location = ["body".into()];
+    let mut fields = Fields::new(members, &location);
+    let mut asked = Asked {
+        split: fields.string("split").unwrap_or_default().to_owned(),
+        ..Asked::default()
+    };
+    match call {
+        TaskCall::Splits | TaskCall::Tasks | TaskCall::Count => fields.only(&["split"]),
+        TaskCall::Task => {
+            asked.index = fields.integer("index").unwrap_or_default();
+            fields.only(&["split", "index"]);
+        }
+        TaskCall::Range => {
+            asked.start = fields.optional_integer("start");
+            asked.stop = fields.optional_integer("stop");
+            fields.only(&["split", "start", "stop"]);
+        }
+    }
+    fields.finish()?;
+    Ok(asked)
+}
+
+/// Adds what `HarborTaskRef` has.
+fn refer(task: &mut Value, index: usize, split: &str) {
+    let id = task["id"].clone();
+    task["index"] = json!(index);
+    task["task_id"] = id.clone();
+    task["task_name"] = id;
+    task["dataset"] = json!(split);
 }
 
 /// Reads tasks from disk for every request, so that edits take effect.

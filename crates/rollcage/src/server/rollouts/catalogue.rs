@@ -45,6 +45,8 @@ pub(crate) struct EndpointView {
     pub(crate) has_key: bool,
     /// Where it is when no variable says so.
     pub(crate) default_base_url: Option<String>,
+    /// Whether `thinking` and `disable_thinking` do something there.
+    pub(crate) supports_thinking: bool,
 }
 
 /// The names of variables.
@@ -75,7 +77,13 @@ pub(crate) fn agents(backend: &Backend) -> Vec<AgentView> {
             .map(|bundle| bundle.version.clone())
             .collect(),
     };
-    backend.context.catalogue.agents.iter().map(view).collect()
+    backend
+        .context
+        .catalogue
+        .agents()
+        .iter()
+        .map(view)
+        .collect()
 }
 
 pub(crate) fn endpoints(context: &RequestContext) -> Vec<EndpointView> {
@@ -105,6 +113,7 @@ pub(crate) fn endpoints(context: &RequestContext) -> Vec<EndpointView> {
             },
             has_key,
             default_base_url: provider.base_url.clone(),
+            supports_thinking: provider.supports_thinking(),
         }
     });
     let ours = |kind: &str, model: Option<String>| EndpointView {
@@ -114,9 +123,13 @@ pub(crate) fn endpoints(context: &RequestContext) -> Vec<EndpointView> {
         variables: EndpointVariables::default(),
         has_key: false,
         default_base_url: None,
+        supports_thinking: false,
     };
     let servers = context.catalogue.providers.servers();
-    let servers = servers.map(|server| ours(&server.name, server.model.clone()));
+    let servers = servers.map(|server| EndpointView {
+        supports_thinking: server.has_token_ids || server.is_thinking_disabled,
+        ..ours(&server.name, server.model.clone())
+    });
     let scripted = ours("scripted", Some(rollcage_scripted::MODEL.to_owned()));
     known.chain(servers).chain([scripted]).collect()
 }

@@ -133,7 +133,7 @@ pub(crate) fn read_given(
     let is_unchanged = given.has("task") && given.names().all(rights::leaves_unchanged);
     let agent = given.text("agent")?;
     let agent = agent.unwrap_or_else(|| "opencode".to_owned());
-    let chosen = rollcage_agents::choose(context.catalogue.agents.clone(), &agent);
+    let chosen = rollcage_agents::choose(context.catalogue.agents(), &agent);
     let (chosen, _) = chosen.map_err(|error| error.to_string())?;
     let has_default = given.has("solution") || chosen.dialect().is_none();
     let endpoint = endpoint::read(given, has_default, &context.catalogue)?;

@@ -174,6 +174,50 @@ async fn a_server_without_tasks_says_so() {
     );
 }
 
+/// What OpenEnv's `HarborEnv` asks for, and parses: its paths have the name of its own server.
+#[tokio::test]
+async fn openenvs_harbor_client_reads_our_tasks() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a", "b", "c"] {
+        let text = format!("instruction = 'do {name}'");
+        std::fs::write(folder.path().join(format!("{name}.toml")), text).unwrap();
+    }
+    let served = Served::with(ServerOptions {
+        tasks: Arc::new(Tasks::read(folder.path()).unwrap()),
+        ..options()
+    })
+    .await;
+    let splits = read(served.get("/harbor_env/splits").await).await;
+    assert_eq!(
+        splits,
+        json!([{"name": "train", "type": "train", "num_tasks": 3}])
+    );
+    let asked = json!({"split": ""});
+    let count = read(served.post("/harbor_env/num_tasks", &asked).await).await;
+    assert_eq!(count, json!({"num_tasks": 3}));
+    let asked = json!({"split": "train", "index": 1});
+    let task = read(served.post("/harbor_env/task", &asked).await).await;
+    let asked = json!({"split": "", "start": 1, "stop": 3});
+    let tasks = read(served.post("/harbor_env/task_range", &asked).await).await;
+    assert_eq!(tasks["tasks"][0], task["task"]);
+    for (index, name) in [(1, "b"), (2, "c")] {
+        let task = &tasks["tasks"][index - 1];
+        let instruction = format!("do {name}");
+        for (member, expected) in [
+            ("index", json!(index)),
+            ("task_id", json!(name)),
+            ("task_name", json!(name)),
+            ("dataset", json!("train")),
+            ("instruction", json!(instruction)),
+        ] {
+            assert_eq!(task[member], expected, "{member}");
+        }
+    }
+    let own = json!({"split": "train", "index": 1});
+    let own = read(served.post("/rollcage/task", &own).await).await;
+    assert!(own["task"].get("task_id").is_none(), "{own}");
+}
+
 #[tokio::test]
 async fn a_body_that_is_too_large_is_refused() {
     let mut options = options();

@@ -76,7 +76,7 @@ async fn a_task_is_its_owners() {
 async fn the_server_says_what_it_is_and_why_nothing_can_run() {
     let client = Client::new().await;
     let trial = || Box::pin(async { Err("start a sandbox: no namespaces".to_owned()) }) as _;
-    let readiness = Readiness::new(Box::new(trial));
+    let readiness = Readiness::new(Box::new(trial), Arc::new(|| Ok(())));
     let about = About {
         name: "env".to_owned(),
         live: true,
@@ -232,6 +232,9 @@ async fn agents_and_endpoints_are_listed() {
         ("openrouter", false),
     ] {
         assert_eq!(of(kind)["configured"], is_configured, "{kind}");
+    }
+    for (kind, supports_thinking) in [("vllm", true), ("anthropic", true), ("openai", false)] {
+        assert_eq!(of(kind)["supports_thinking"], supports_thinking, "{kind}");
     }
     assert!(
         !of("vllm")["variables"]["base_url"]

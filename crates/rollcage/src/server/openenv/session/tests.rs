@@ -102,3 +102,19 @@ fn a_rollout_of_an_earlier_episode_does_not_show_in_the_next() {
     session.begin().finished(rollout(0.5));
     assert_eq!(session.state().last_reward, Some(0.5));
 }
+
+#[test]
+fn a_rollout_without_a_name_leaves_none() {
+    let session = Session::temporary("me".into());
+    let nameless = FinishedRollout {
+        task_id: String::new(),
+        sandbox_id: String::new(),
+        ..rollout(0.5)
+    };
+    for (finished, expected) in [(rollout(1.0), Some("t")), (nameless, None)] {
+        session.begin().finished(finished);
+        assert_eq!(session.state().last_task_id.as_deref(), expected);
+    }
+    assert_eq!(session.state().last_sandbox_id, None);
+    assert_eq!(session.state().rollouts_completed, 2);
+}
