@@ -14,7 +14,7 @@ use axum::routing::get;
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Serialize;
-use tokio::task::JoinHandle;
+use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 use super::reply;
@@ -44,11 +44,17 @@ pub(crate) struct Readiness {
     write_every: Duration,
     write_limit: Duration,
     state: Mutex<ReadyState>,
-    /// What came of the last write, and when.
-    written: Mutex<Option<(Instant, Option<String>)>>,
-    /// One that did not end in time. Another is begun when it has, so that a disk that hangs holds one thread.
-    hanging: tokio::sync::Mutex<Option<JoinHandle<Result<(), String>>>>,
+    written: watch::Sender<Written>,
     trials: TaskTracker,
+}
+
+/// Writes to the data directory. One at a time, so that a disk that hangs holds one thread.
+#[derive(Default)]
+struct Written {
+    /// When the last one ended, and its error.
+    last: Option<(Instant, Option<String>)>,
+    /// When the one that runs was begun.
+    since: Option<Instant>,
 }
 
 #[derive(Clone, Debug)]
@@ -72,41 +78,53 @@ impl Readiness {
             write_every: WRITE_EVERY,
             write_limit: WRITE_LIMIT,
             state: Mutex::new(ReadyState::Trying(None)),
-            written: Mutex::default(),
-            hanging: tokio::sync::Mutex::default(),
+            written: watch::Sender::default(),
             trials: TaskTracker::new(),
         })
     }
 
-    /// Why the data directory cannot be written, as of some seconds ago at most.
-    async fn write_problem(&self) -> Option<String> {
-        let mut hanging = self.hanging.lock().await;
-        let known = self.written().clone();
-        if let Some((at, problem)) = known
-            && at.elapsed() < self.write_every
-        {
-            return problem;
+    /// Begins to write, unless that was done a moment ago or is being done.
+    fn begin_write(self: &Arc<Self>) {
+        let begins = self.written.send_if_modified(|written| {
+            let last = written.last.as_ref();
+            let is_recent = last.is_some_and(|(at, _)| at.elapsed() < self.write_every);
+            let begins = written.since.is_none() && !is_recent;
+            if begins {
+                written.since = Some(Instant::now());
+            }
+            begins
+        });
+        if begins {
+            let this = Arc::clone(self);
+            tokio::task::spawn_blocking(move || {
+                let problem = (this.write)().err();
+                let last = Some((Instant::now(), problem));
+                this.written.send_replace(Written { last, since: None });
+            });
         }
-        let write = Arc::clone(&self.write);
-        let begin = || tokio::task::spawn_blocking(move || write());
-        let mut writing = hanging.take().unwrap_or_else(begin);
-        let problem = match tokio::time::timeout(self.write_limit, &mut writing).await {
-            Ok(Ok(tried)) => tried.err(),
-            Ok(Err(error)) => Some(format!("write to the data directory: {error}")),
-            Err(_) => {
-                *hanging = Some(writing);
+    }
+
+    /// Why the data directory cannot be written, as of some seconds ago at most.
+    async fn write_problem(self: &Arc<Self>) -> Option<String> {
+        self.begin_write();
+        let mut written = self.written.subscribe();
+        let ended = written.wait_for(|written| written.since.is_none());
+        // The limit is seen below; the sender lives as long as `self`.
+        let _ = tokio::time::timeout(self.write_limit, ended).await;
+        self.known_write_problem()
+    }
+
+    fn known_write_problem(&self) -> Option<String> {
+        let written = self.written.borrow();
+        match written.since {
+            Some(since) if since.elapsed() >= self.write_limit => {
                 let limit_s = self.write_limit.as_secs_f64();
                 Some(format!(
                     "write to the data directory: nothing came of it in {limit_s} s"
                 ))
             }
-        };
-        *self.written() = Some((Instant::now(), problem.clone()));
-        problem
-    }
-
-    fn written(&self) -> std::sync::MutexGuard<'_, Option<(Instant, Option<String>)>> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+            _ => written.last.as_ref()?.1.clone(),
+        }
     }
 
     /// Waits for running trials.
@@ -157,11 +175,9 @@ impl Readiness {
             let this = Arc::clone(self);
             self.trials.spawn(async move { this.try_now().await });
         }
-        let this = Arc::clone(self);
-        self.trials.spawn(async move { this.write_problem().await });
-        let of_writing = || self.written().clone()?.1;
+        self.begin_write();
         match &*self.state() {
-            ReadyState::Ready => of_writing(),
+            ReadyState::Ready => self.known_write_problem(),
             ReadyState::Trying(None) => Some(STARTING.to_owned()),
             ReadyState::Trying(Some(reason)) | ReadyState::Failed { reason, .. } => {
                 Some(reason.clone())
@@ -259,8 +275,7 @@ mod tests {
             write_every: retry_after,
             write_limit: Duration::from_millis(50),
             state: Mutex::new(ReadyState::Trying(None)),
-            written: Mutex::default(),
-            hanging: Default::default(),
+            written: watch::Sender::default(),
             trials: TaskTracker::new(),
         })
     }
@@ -290,8 +305,8 @@ mod tests {
         assert_eq!(ask(&readiness).await, (503, reason));
         assert_eq!(readiness.problem().as_deref(), Some("entity not found"));
         std::fs::rename(directory.path().join("away"), &home).unwrap();
-        assert_eq!(ask(&readiness).await, ready);
-        readiness.close().await;
+        // One that was begun before may still end.
+        while ask(&readiness).await != ready {}
         assert_eq!(readiness.problem(), None);
     }
 

@@ -12,6 +12,7 @@ import sys
 
 from openenv.core import GenericEnvClient
 from openenv.core.mcp_client import MCPToolClient
+from openenv.harbor.client import HarborEnv
 from pydantic import BaseModel, ConfigDict
 
 TASK = {
@@ -190,8 +191,22 @@ async def rewards_of_steps(url: str) -> None:
         assert (await env.state())["last_reward"] == 1.0
 
 
+def tasks_of_harbor(url: str) -> None:
+    """`HarborEnv` finds the server's tasks, though its paths have the name of its own server."""
+    env = HarborEnv(base_url=url)
+    try:
+        split = env.splits()[0]
+        assert env.num_tasks(split["name"]) == split["num_tasks"] > 1, split
+        second = env.get_task(split["name"], 1)
+        assert second.index == 1 and second.task_id and second.instruction, second
+        assert env.get_task_range(split["name"], 1, 2) == [second], second
+    finally:
+        env._http.close()
+
+
 def main() -> None:
     url = sys.argv[1]
+    tasks_of_harbor(url)
     asyncio.run(rewards_of_steps(url))
     asyncio.run(whole_rollout(url))
     whole_rollout_sync(url)

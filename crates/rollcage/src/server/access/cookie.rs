@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 
-use super::requester::{is_https, own_authority};
+use super::forwarded::{is_https, own_authority};
 
 const NAME: &str = "rollcage_token";
 const MAX_AGE_S: u32 = 30 * 24 * 3600;

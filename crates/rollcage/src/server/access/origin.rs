@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use axum::http::{HeaderMap, header};
 
+use super::forwarded::{is_https, own_authority};
 use super::host::is_loopback_authority;
-use super::requester::{is_https, own_authority};
 
 /// Scheme, host and port of a web page, as browsers send them in `Origin`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::problem::Fields;
 use super::route::TaskCall;
@@ -54,30 +54,19 @@ pub(crate) async fn answer(
         Ok(None) => return reply::unprocessable(&[control::no_body()]),
         Err(refused) => return refused,
     };
-    let location = ["body".into()];
-    let mut fields = Fields::new(&members, &location);
-    let split = fields.string("split").unwrap_or_default();
-    let mut index = 0;
-    let (mut start, mut stop) = (None, None);
-    match call {
-        TaskCall::Splits | TaskCall::Tasks | TaskCall::Count => fields.only(&["split"]),
-        TaskCall::Task => {
-            index = fields.integer("index").unwrap_or_default();
-            fields.only(&["split", "index"]);
-        }
-        TaskCall::Range => {
-            start = fields.optional_integer("start");
-            stop = fields.optional_integer("stop");
-            fields.only(&["split", "start", "stop"]);
-        }
-    }
-    if let Err(problems) = fields.finish() {
-        return reply::unprocessable(&problems);
-    }
+    let Asked {
+        split,
+        index,
+        start,
+        stop,
+    } = match asked(call, &members) {
+        Ok(asked) => asked,
+        Err(problems) => return reply::unprocessable(&problems),
+    };
     if server.tasks.is_empty() {
         return unsupported(call);
     }
-    let split = match split {
+    let split = match split.as_str() {
         "" => server.tasks.default_split(),
         split => split,
     };
@@ -114,6 +103,38 @@ pub(crate) async fn answer(
         }
     };
     reply::json(StatusCode::OK, &answer)
+}
+
+/// The body of a request.
+#[derive(Default)]
+struct Asked {
+    split: String,
+    index: i64,
+    start: Option<i64>,
+    stop: Option<i64>,
+}
+
+fn asked(call: TaskCall, members: &Map<String, Value>) -> Result<Asked, Vec<Value>> {
+    let location = ["body".into()];
+    let mut fields = Fields::new(members, &location);
+    let mut asked = Asked {
+        split: fields.string("split").unwrap_or_default().to_owned(),
+        ..Asked::default()
+    };
+    match call {
+        TaskCall::Splits | TaskCall::Tasks | TaskCall::Count => fields.only(&["split"]),
+        TaskCall::Task => {
+            asked.index = fields.integer("index").unwrap_or_default();
+            fields.only(&["split", "index"]);
+        }
+        TaskCall::Range => {
+            asked.start = fields.optional_integer("start");
+            asked.stop = fields.optional_integer("stop");
+            fields.only(&["split", "start", "stop"]);
+        }
+    }
+    fields.finish()?;
+    Ok(asked)
 }
 
 /// Adds what `HarborTaskRef` has.
