@@ -151,6 +151,8 @@ pub enum Code {
     NetworkRefused,
     /// The training trace is larger than one answer can be; it is to be had page by page.
     TraceTooLarge,
+    /// The endpoint refuses as many alternatives per token as were wanted, and was asked for fewer.
+    FewerAlternatives,
 }
 
 /// How much of the model calls could be captured.

@@ -2061,7 +2061,7 @@ export interface components {
         /** @description `Fatal` forbids training on the whole rollout. */
         Level: "INFO" | "WARN" | "FATAL";
         /** @description OpenEnv's codes, then ours. */
-        Code: "no_turns" | "invalid_token_id" | "invalid_logprob" | "positive_logprob" | "no_prompt_ids" | "no_sampled_ids" | "no_logprobs" | "logprob_misalign" | "length_mismatch" | "nothing_trainable" | "truncated_turn" | "multiple_roots" | "degenerate_rollout" | "discarded_turns" | "token_strings" | "empty_completion" | "forks" | "certain_tokens" | "capture_ingest_failed" | "per_turn_capture_only" | "per_turn_trace_only" | "context_budget_exhausted" | "sampling_neutralised" | "sampling_policy_changed" | "empty_response" | "invalid_training_sequence" | "upstream_error" | "no_usage" | "retokenised" | "no_tokens_in_dialect" | "left_out_in_translation" | "blank_text" | "mcp_not_offered" | "verify_left_processes" | "workdir_unusable" | "verifier_starved" | "files_not_collected" | "artifacts_cut" | "patch_incomplete" | "sandbox_not_removed" | "reply_changed" | "reply_thrown_away" | "aborted_turn" | "constrained_sampling" | "media_in_prompt" | "logprobs_not_sampled" | "reduced_capture" | "image_not_sent" | "unknown_tools" | "verify_not_runnable" | "context_too_small" | "services_killed" | "service_ended" | "out_of_memory" | "service_not_ready" | "locale_missing" | "network_refused" | "trace_too_large";
+        Code: "no_turns" | "invalid_token_id" | "invalid_logprob" | "positive_logprob" | "no_prompt_ids" | "no_sampled_ids" | "no_logprobs" | "logprob_misalign" | "length_mismatch" | "nothing_trainable" | "truncated_turn" | "multiple_roots" | "degenerate_rollout" | "discarded_turns" | "token_strings" | "empty_completion" | "forks" | "certain_tokens" | "capture_ingest_failed" | "per_turn_capture_only" | "per_turn_trace_only" | "context_budget_exhausted" | "sampling_neutralised" | "sampling_policy_changed" | "empty_response" | "invalid_training_sequence" | "upstream_error" | "no_usage" | "retokenised" | "no_tokens_in_dialect" | "left_out_in_translation" | "blank_text" | "mcp_not_offered" | "verify_left_processes" | "workdir_unusable" | "verifier_starved" | "files_not_collected" | "artifacts_cut" | "patch_incomplete" | "sandbox_not_removed" | "reply_changed" | "reply_thrown_away" | "aborted_turn" | "constrained_sampling" | "media_in_prompt" | "logprobs_not_sampled" | "reduced_capture" | "image_not_sent" | "unknown_tools" | "verify_not_runnable" | "context_too_small" | "services_killed" | "service_ended" | "out_of_memory" | "service_not_ready" | "locale_missing" | "network_refused" | "trace_too_large" | "fewer_alternatives";
         /** @description Seconds spent in each phase; a phase that was not reached is 0. */
         Timings: {
             /**
@@ -2369,6 +2369,11 @@ export interface components {
              * @default unknown
              */
             logprobs: components["schemas"]["LogprobsMode"];
+            /**
+             * Format: uint32
+             * @description How many alternatives per token it gives at most, where it refused as many as were wanted.
+             */
+            top_logprobs_max?: number | null;
         };
         /** @description What distribution an endpoint's logprobs are of, as its probe measured it. */
         LogprobsMode: "unknown" | "raw" | "temperature" | "processed";
@@ -4684,7 +4689,7 @@ export interface components {
              */
             max_tokens_cap: number;
             /**
-             * @description Alternatives to ask for per token.
+             * @description Alternatives to ask for per token; fewer where the endpoint refuses so many, with the finding `fewer_alternatives`.
              * @default 5
              */
             top_logprobs: number;
@@ -4990,7 +4995,7 @@ export interface components {
              */
             max_tokens_cap: number;
             /**
-             * @description Alternatives to ask for per token.
+             * @description Alternatives to ask for per token; fewer where the endpoint refuses so many, with the finding `fewer_alternatives`.
              * @default 5
              */
             top_logprobs: number;
