@@ -8,12 +8,12 @@ use http::HeaderMap;
 
 use crate::anthropic::{CallThoughts, Thoughts};
 use crate::chat::{
-    AddedFields, Delta, Message, PrepareError, PreparedRequest, Reply, Rewrite, Usage,
+    AddedFields, Delta, Message, PrepareError, PreparedRequest, Reply, Rewrite, Usage, fault_of,
 };
 use crate::sse::{Splitter, SseError, SseEvent};
 use crate::{Dialect, TranslateError};
 
-pub use crate::chat::EventKind;
+pub use crate::chat::{AnswerFault, EventKind};
 
 mod anthropic;
 mod chat;
@@ -191,11 +191,11 @@ impl EndpointDialect {
         }
     }
 
-    /// The finish reason of a JSON answer that the inference engine aborted; `None` for any other answer.
-    pub fn abort_reason(self, body: &str) -> Option<String> {
+    /// What is wrong with a JSON answer that has a good status; `added` is what its agent does not see of it.
+    pub fn fault(self, body: &[u8], added: &AddedFields) -> Option<AnswerFault> {
         match self {
-            EndpointDialect::Chat => chat::abort_reason(body),
-            EndpointDialect::Anthropic => None,
+            EndpointDialect::Chat => fault_of(body, added),
+            EndpointDialect::Anthropic => anthropic::fault(body),
         }
     }
 
@@ -261,7 +261,15 @@ impl StreamReader {
     /// Consumes bytes and returns the events that they complete.
     pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<StreamEvent>, SseError> {
         let events = self.splitter.push(bytes)?.into_iter();
-        Ok(events.map(|event| self.events.read(event)).collect())
+        let read = events.map(|event| {
+            let is_text = event.data.is_none() || std::str::from_utf8(&event.raw).is_ok();
+            let mut read = self.events.read(event);
+            if !is_text {
+                read.kind = EventKind::Unreadable("it is not UTF-8");
+            }
+            read
+        });
+        Ok(read.collect())
     }
 
     /// The usage reported so far.

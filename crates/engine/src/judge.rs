@@ -124,7 +124,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Ending {
     if let Some(failure) = &calls.failure {
         return Ending::new(failure.cause, failure.text.clone());
     }
-    if evidence.has_model && !calls.is_answered && !is_agents_fault(evidence) {
+    if evidence.has_model && !calls.is_answered {
         return Ending::new(Cause::NothingAnswered, unanswered(evidence));
     }
     match (stopped, evidence.stop) {
@@ -156,27 +156,21 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> Ending {
     }
 }
 
-/// Whether the agent itself is why no call was answered: it sent requests that no model accepts, or hung up before an
-/// answer could arrive.
-fn is_agents_fault(evidence: &Evidence<'_>) -> bool {
-    match evidence.calls.agent_fault {
-        Some(Cause::AgentRequestRefused) => true,
-        Some(_) => matches!(evidence.stop, StopReason::Exited(_) | StopReason::Served(_)),
-        // The budget allowed no call at all.
-        None => evidence.calls.stopped.is_some(),
-    }
-}
-
 fn unanswered(evidence: &Evidence<'_>) -> String {
     let ended = match evidence.stop {
         StopReason::Exited(exit) => format!("agent ended ({})", exit_text(exit)),
         StopReason::Served(_) => "agent's turn ended".to_owned(),
         StopReason::TimedOut => format!("agent timeout: {} s", evidence.agent_timeout_s),
-        _ => "the agent made no model call for too long: idle_s".to_owned(),
+        StopReason::Idle => "agent made none for too long: idle_s".to_owned(),
+        _ => "calls ended".to_owned(),
     };
+    let stopped = evidence.calls.stopped.as_ref();
+    let stopped =
+        stopped.map(|stopped| format!("; the rollout's budget is used up: {}", stopped.by));
+    let stopped = stopped.unwrap_or_default();
     let message = agent_message(evidence).map(|text| format!(": {text}"));
     let message = message.unwrap_or_default();
-    format!("no model call was answered before the {ended}{message}")
+    format!("no model call was answered before the {ended}{message}{stopped}")
 }
 
 /// The agent's own report takes precedence over its exit code: several agents exit with 0 after a failure, or with 1

@@ -200,6 +200,7 @@ pub(crate) fn note_profile(
         .clone_from(&profile.served_model);
     result.endpoint.context_tokens = profile.context_tokens;
     result.endpoint.logprobs = profile.logprobs;
+    result.endpoint.top_logprobs_max = profile.top_logprobs_max;
     let streams = if profile.has_live_streams {
         "live"
     } else {

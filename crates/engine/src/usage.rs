@@ -5,7 +5,7 @@ use rollcage_model::network::Phase;
 use rollcage_model::record::{PhaseUsage, RolloutResult};
 use rollcage_model::task::Task;
 use rollcage_model::text::tail;
-use rollcage_proxy::Session;
+use rollcage_proxy::{FewerAlternatives, Session};
 use rollcage_sandbox::{Limits, Sandbox, Usage};
 
 use crate::shell::{LOG_TAIL_CHARS, seconds};
@@ -20,6 +20,15 @@ pub(crate) fn note_usage(result: &mut RolloutResult, session: &Session, used: &U
     result.budget.stops = session.budget_stops();
     result.budget.stopped_by = session.calls().stopped.map(|stopped| stopped.by);
     result.timings.outage_s = seconds(session.outage());
+    if let Some(FewerAlternatives { wanted, given }) = session.fewer_alternatives() {
+        result.endpoint.top_logprobs_max = Some(given);
+        let text = format!(
+            "the endpoint gives at most {given} alternatives per token and refuses {wanted} (`top_logprobs`), so it was \
+             asked for {given}; every sampled token has its logprob all the same (vLLM: --max-logprobs {wanted} gives them)"
+        );
+        let finding = Finding::warn(Code::FewerAlternatives, text);
+        result.findings.push(finding);
+    }
 }
 
 /// Reads what a sandbox used at the end of each phase.

@@ -262,7 +262,9 @@ impl Cause {
             EndpointAborted => {
                 "completions that the engine broke off (`finish_reason` `abort` or `error`)"
             }
-            AnswerBroken => "answers that broke off, had no finish reason, or were no answers",
+            AnswerBroken => {
+                "answers that broke off, had no finish reason, could not be read, or were no answers"
+            }
             EndpointSilent => {
                 "a call without a byte for too long, also when the agent's time ran out or the agent gave up on it"
             }
@@ -272,7 +274,7 @@ impl Cause {
             KeyRefused => "401 or 403",
             NotFound => "404: no such model or path",
             NothingAnswered => {
-                "no model call of the agent was answered at all, or it made none (agents without a model are exempt)"
+                "no model call of the agent was answered at all, whatever its exit code and whosever doing that is (agents without a model are exempt)"
             }
             AgentRequestRefused => "the agent failed after a 4xx for its own request",
             AgentHungUp => "the agent failed after it hung up on a call that was going well",

@@ -162,6 +162,8 @@ pub enum Code {
     TraceTooLarge,
     /// The endpoint says that another model answered than the one it was asked for.
     OtherModel,
+    /// The endpoint refuses as many alternatives per token as were wanted, and was asked for fewer.
+    FewerAlternatives,
 }
 
 /// How much of the model calls could be captured.

@@ -95,6 +95,9 @@ pub struct EndpointInfo {
     /// What its logprobs are of, as measured: `raw`, `temperature`, `processed` or `unknown`.
     #[serde(default)]
     pub logprobs: LogprobsMode,
+    /// How many alternatives per token it gives at most, where it refused as many as were wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top_logprobs_max: Option<u32>,
 }
 
 /// Seconds spent in each phase; a phase that was not reached is 0.

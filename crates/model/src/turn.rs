@@ -324,7 +324,10 @@ fn error_of(exchange: &Exchange, reply: &Reply) -> Option<Value> {
             _ => message(&response.text()),
         });
     }
-    let has_nothing = reply.message.is_empty() && reply.token_ids.is_none() && !reply.is_complete;
+    let has_tokens = reply.token_ids.is_some() || reply.is_complete;
+    // A whole answer without a message is none, whatever else is in it.
+    let is_none = !response.is_stream && reply.flaws.contains(&Flaw::Unreadable);
+    let has_nothing = reply.message.is_empty() && (!has_tokens || is_none);
     has_nothing.then(|| {
         message(
             response

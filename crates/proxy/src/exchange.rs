@@ -228,6 +228,10 @@ impl OpenExchange {
             };
         }
         match failure(response, cause) {
+            Some(Problem {
+                cause: Cause::ContextOverflow,
+                ..
+            }) => self.too_long(),
             Some(_) if is_too_long(response) => self.too_long(),
             Some(problem) => CallVerdict::Failed(problem),
             None => CallVerdict::Good(AnsweredCall {
@@ -312,8 +316,9 @@ fn failure(response: &Response, cause: Option<Cause>) -> Option<Problem> {
     }
 }
 
+/// Whether a refusal says so. What a good status hides is found before the answer is passed on.
 fn is_too_long(response: &Response) -> bool {
-    let status = response.status;
+    let status = response.status.filter(|status| *status >= 400);
     status.is_some_and(|status| is_context_overflow(status, &response.text()))
 }
 

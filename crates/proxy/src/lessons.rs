@@ -2,7 +2,9 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rollcage_dialect::chat::{CaptureMode, MaxTokensName, RefusedParameter, has_member};
+use rollcage_dialect::chat::{
+    CaptureMode, MaxTokensName, RefusedParameter, has_member, top_logprobs_max,
+};
 
 pub(crate) struct EndpointLessons(Mutex<Lessons>);
 
@@ -14,6 +16,8 @@ pub(crate) struct Lessons {
     /// Settings of the chat template are refused.
     pub(crate) is_template_refused: bool,
     pub(crate) max_tokens_name: MaxTokensName,
+    /// How many alternatives per token to ask for: fewer than were wanted if so many were refused.
+    pub(crate) top_logprobs: u32,
     /// Refused members that we add for capture.
     refused_capture: Vec<&'static str>,
     /// Other refused members.
@@ -56,11 +60,12 @@ impl Lesson {
 }
 
 impl EndpointLessons {
-    pub(crate) fn new(capture: CaptureMode) -> Self {
+    pub(crate) fn new(capture: CaptureMode, top_logprobs: u32) -> Self {
         EndpointLessons(Mutex::new(Lessons {
             capture,
             is_template_refused: false,
             max_tokens_name: MaxTokensName::Auto,
+            top_logprobs,
             refused_capture: Vec::new(),
             without: Vec::new(),
         }))
@@ -79,6 +84,9 @@ impl EndpointLessons {
         requirements: &Requirements,
     ) -> Option<Lesson> {
         let mut lessons = self.lock();
+        if let Some(max) = top_logprobs_max(refusal) {
+            return lessons.learn_alternatives(max, request);
+        }
         match RefusedParameter::read(refusal)? {
             RefusedParameter::Template => {
                 let is_own = has_member(request, "chat_template_kwargs");
@@ -109,6 +117,15 @@ impl Lessons {
         let template = self.is_template_refused.then_some("chat_template_kwargs");
         let names = self.refused_capture.iter().chain(&self.without).copied();
         names.chain(template).map(str::to_owned).collect()
+    }
+
+    fn learn_alternatives(&mut self, max: u32, request: &[u8]) -> Option<Lesson> {
+        if is_asked_by_agent(request, "top_logprobs") || self.capture == CaptureMode::Off {
+            return None;
+        }
+        let is_known = self.top_logprobs <= max;
+        self.top_logprobs = self.top_logprobs.min(max);
+        Some(Lesson::of(is_known))
     }
 
     fn learn_capture(&mut self, name: &'static str, request: &[u8]) -> Option<Lesson> {
@@ -173,7 +190,7 @@ mod tests {
 
     #[track_caller]
     fn check(refusal: &str, request: &str, expect: (CaptureMode, &[&str])) {
-        let learned = EndpointLessons::new(CaptureMode::Tokens);
+        let learned = EndpointLessons::new(CaptureMode::Tokens, 5);
         let lesson = learned.learn(refusal, request.as_bytes(), &REQUIREMENTS);
         let lessons = learned.so_far();
         assert_eq!(
@@ -218,6 +235,26 @@ mod tests {
     }
 
     #[test]
+    fn fewer_alternatives_are_asked_for_where_so_many_are_refused() {
+        let refusal = |max: u32| {
+            format!("Requested sample logprobs of 5, which is greater than max allowed: {max}")
+        };
+        let learned = EndpointLessons::new(CaptureMode::Tokens, 5);
+        let learn = |max, request: &[u8]| learned.learn(&refusal(max), request, &REQUIREMENTS);
+        assert_eq!(learn(2, br#"{"logprobs":true,"top_logprobs":5}"#), None);
+        assert_eq!(learned.so_far().top_logprobs, 5, "that one is the agent's");
+        assert_eq!(learn(2, b"{}"), Some(Lesson::New));
+        assert_eq!(learn(2, b"{}"), Some(Lesson::Known));
+        assert_eq!(learn(0, b"{}"), Some(Lesson::New));
+        let lessons = learned.so_far();
+        assert_eq!(
+            (lessons.top_logprobs, lessons.capture),
+            (0, CaptureMode::Tokens)
+        );
+        assert_eq!(lessons.refused(), texts(&[]));
+    }
+
+    #[test]
     fn neutral_samplers_are_left_out_and_a_policy_is_not() {
         let refusal =
             |name: &str| format!(r#"{{"error":{{"message":"unknown parameter {name}"}}}}"#);
@@ -227,7 +264,7 @@ mod tests {
             "{}",
             (CaptureMode::Tokens, &["temperature"]),
         );
-        let learned = EndpointLessons::new(CaptureMode::Tokens);
+        let learned = EndpointLessons::new(CaptureMode::Tokens, 5);
         let requirements = Requirements {
             sampling: SamplingSource::Policy,
             ..REQUIREMENTS

@@ -60,6 +60,6 @@ pub use profiles::Profiles;
 pub use reach::{Unusable, reach};
 pub use serve::{Handler, PeerAddress, ServerHandle, answer, serve};
 pub use served_models::{served_models, settle_model};
-pub use session::{CallCounts, Session, SessionOptions};
+pub use session::{CallCounts, FewerAlternatives, Session, SessionOptions};
 pub use sessions::{Sessions, random_key};
 pub use settings::ModelSettings;

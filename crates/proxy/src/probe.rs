@@ -9,9 +9,11 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use rollcage_dialect::chat::{
-    CaptureMode, Flaw, PreparedRequest, RefusedParameter, Reply, Rewrite, prepare, read_reply,
+    CaptureMode, Flaw, PreparedRequest, RefusedParameter, Reply, Rewrite, is_about_top_logprobs,
+    prepare, read_reply, top_logprobs_max,
 };
 pub use rollcage_dialect::sampling::LogprobsMode;
+use rollcage_dialect::upstream::AnswerFault;
 use rollcage_model::ending::Cause;
 use rollcage_model::finding::CaptureLevel;
 
@@ -27,20 +29,30 @@ use crate::served_models::suggest_models;
 /// For each of the small calls after the first one.
 const CALL_LIMIT: Duration = Duration::from_secs(120);
 
-/// Makes a few small calls to the endpoint. The error says why it cannot be used at all.
-pub async fn probe(client: &reqwest::Client, endpoint: &Endpoint) -> Result<Profile, Unusable> {
-    probe_within(client, endpoint, ReachLimits::default()).await
+/// Makes a few small calls to the endpoint, with as many alternatives per token as later calls will ask for. The error
+/// says why it cannot be used at all.
+pub async fn probe(
+    client: &reqwest::Client,
+    endpoint: &Endpoint,
+    top_logprobs: u32,
+) -> Result<Profile, Unusable> {
+    probe_within(client, endpoint, top_logprobs, ReachLimits::default()).await
 }
 
 /// Like [`probe`], with the caller's limits.
 pub async fn probe_within(
     client: &reqwest::Client,
     endpoint: &Endpoint,
+    top_logprobs: u32,
     limits: ReachLimits,
 ) -> Result<Profile, Unusable> {
     let since = Instant::now();
     reach(client, endpoint, limits).await?;
-    let prober = Prober { client, endpoint };
+    let mut prober = Prober {
+        client,
+        endpoint,
+        top_logprobs,
+    };
     if !endpoint.dialect.has_tokens() {
         return prober.without_tokens().await;
     }
@@ -50,36 +62,7 @@ pub async fn probe_within(
     } else {
         CaptureMode::Logprobs
     };
-    let first =
-        |limit: &str| json!({"messages": [{"role": "user", "content": "Say ok."}], (limit): 8});
-    let mut question = first("max_tokens");
-    let reply = loop {
-        match prober
-            .ask_first(&question, capture, (since, limits))
-            .await?
-        {
-            ProbeAnswer::Replied(reply) => break reply,
-            ProbeAnswer::Refused { text, .. }
-                if question.get("max_tokens").is_some()
-                    && RefusedParameter::read(&text) == Some(RefusedParameter::MaxTokens) =>
-            {
-                question = first("max_completion_tokens");
-            }
-            ProbeAnswer::Refused { text, .. }
-                if capture == CaptureMode::Tokens && text.contains("return_token_ids") =>
-            {
-                capture = CaptureMode::Logprobs;
-            }
-            ProbeAnswer::Refused { text, .. }
-                if capture != CaptureMode::Off && text.contains("logprobs") =>
-            {
-                capture = CaptureMode::Off;
-            }
-            ProbeAnswer::Refused { status, text } => {
-                return Err(prober.refused(status, &text).await);
-            }
-        }
-    };
+    let (question, reply) = prober.first_reply(&mut capture, (since, limits)).await?;
     let mut level = level_of(&reply);
     let mut has_live_streams = match level {
         CaptureLevel::Tokens => prober.is_stream_whole(capture).await,
@@ -106,6 +89,7 @@ pub async fn probe_within(
         served_model: served_model.or(reply.model),
         context_tokens: context_tokens.or(endpoint.context_tokens),
         logprobs,
+        top_logprobs_max: (prober.top_logprobs < top_logprobs).then_some(prober.top_logprobs),
     })
 }
 
@@ -152,15 +136,73 @@ fn level_of(reply: &Reply) -> CaptureLevel {
 
 enum ProbeAnswer {
     Replied(Box<Reply>),
-    Refused { status: StatusCode, text: String },
+    /// A good status, and no answer.
+    Broken(String),
+    Refused {
+        status: StatusCode,
+        text: String,
+    },
 }
 
 struct Prober<'a> {
     client: &'a reqwest::Client,
     endpoint: &'a Endpoint,
+    /// How many alternatives per token to ask for.
+    top_logprobs: u32,
 }
 
 impl Prober<'_> {
+    /// The first good answer, and the question as the endpoint accepts it. What it refuses of `capture` is left out.
+    async fn first_reply(
+        &mut self,
+        capture: &mut CaptureMode,
+        times: (Instant, ReachLimits),
+    ) -> Result<(Value, Box<Reply>), Unusable> {
+        let first =
+            |limit: &str| json!({"messages": [{"role": "user", "content": "Say ok."}], (limit): 8});
+        let mut question = first("max_tokens");
+        loop {
+            match self.ask_first(&question, *capture, times).await? {
+                ProbeAnswer::Replied(reply) => return Ok((question, reply)),
+                ProbeAnswer::Refused { text, .. } if self.learns_alternatives(&text, *capture) => {}
+                ProbeAnswer::Refused { text, .. }
+                    if question.get("max_tokens").is_some()
+                        && RefusedParameter::read(&text) == Some(RefusedParameter::MaxTokens) =>
+                {
+                    question = first("max_completion_tokens");
+                }
+                ProbeAnswer::Refused { text, .. }
+                    if *capture == CaptureMode::Tokens && text.contains("return_token_ids") =>
+                {
+                    *capture = CaptureMode::Logprobs;
+                }
+                ProbeAnswer::Refused { text, .. }
+                    if *capture != CaptureMode::Off && text.contains("logprobs") =>
+                {
+                    *capture = CaptureMode::Off;
+                }
+                ProbeAnswer::Refused { status, text } => {
+                    return Err(self.refused(status, &text).await);
+                }
+                ProbeAnswer::Broken(text) => {
+                    return Err(Unusable::Failed(Problem::new(Cause::AnswerBroken, text)));
+                }
+            }
+        }
+    }
+
+    /// Whether a refusal is about the number of alternatives, so that fewer are asked for from now on: as many as it
+    /// names, or none. The sampled token's own logprob comes without any.
+    fn learns_alternatives(&mut self, refusal: &str, capture: CaptureMode) -> bool {
+        let is_asked = capture != CaptureMode::Off && self.top_logprobs > 0;
+        let named = top_logprobs_max(refusal).filter(|max| *max < self.top_logprobs);
+        let is_about_it = named.is_some() || is_about_top_logprobs(refusal);
+        if is_asked && is_about_it {
+            self.top_logprobs = named.unwrap_or_default();
+        }
+        is_asked && is_about_it
+    }
+
     /// The error for a first call that was finally refused.
     async fn refused(&self, status: StatusCode, text: &str) -> Unusable {
         if let Err(unusable) = Unusable::check_key(self.endpoint, status) {
@@ -212,6 +254,7 @@ impl Prober<'_> {
             served_model: entry["id"].as_str().map(str::to_owned),
             context_tokens: entry["max_input_tokens"].as_u64(),
             logprobs: LogprobsMode::Unknown,
+            top_logprobs_max: None,
         })
     }
 
@@ -230,6 +273,7 @@ impl Prober<'_> {
             match self.ask_within(question, capture, limit).await {
                 Ok(ProbeAnswer::Refused { status, .. })
                     if is_loading(status) && wait_for_loading(since, limits).await => {}
+                Ok(ProbeAnswer::Broken(_)) if wait_for_loading(since, limits).await => {}
                 Ok(asked) => return Ok(asked),
                 Err(text) if asked.elapsed() >= limit => {
                     return Err(Unusable::Failed(Problem::new(Cause::EndpointSilent, text)));
@@ -253,10 +297,14 @@ impl Prober<'_> {
             model: Some(self.endpoint.model.clone()),
             is_thinking_disabled: self.endpoint.is_thinking_disabled,
             capture,
+            top_logprobs: self.top_logprobs,
             ..Rewrite::default()
         };
         let PreparedRequest {
-            body, is_stream, ..
+            body,
+            is_stream,
+            added,
+            ..
         } = prepare(&question.to_string().into(), &rewrite).map_err(|error| error.to_string())?;
         let request = self
             .client
@@ -274,10 +322,25 @@ impl Prober<'_> {
         let response = response.map_err(|error| failed(cause(&error)))?;
         let status = response.status();
         let text = self.read(response).await.map_err(failed)?;
-        Ok(match status.is_success() {
-            true => ProbeAnswer::Replied(Box::new(read_reply(&text, is_stream))),
-            false => ProbeAnswer::Refused { status, text },
-        })
+        if !status.is_success() {
+            return Ok(ProbeAnswer::Refused { status, text });
+        }
+        let fault = match is_stream {
+            true => None,
+            false => self.endpoint.dialect.fault(text.as_bytes(), &added),
+        };
+        let broken = match fault {
+            None | Some(AnswerFault::Aborted(_)) => {
+                let reply = Box::new(read_reply(&text, is_stream));
+                return Ok(ProbeAnswer::Replied(reply));
+            }
+            Some(AnswerFault::Error(error)) => format!("an error as its answer: {}", error.message),
+            Some(AnswerFault::Unreadable(why)) => format!("no answer: {why}"),
+        };
+        Ok(ProbeAnswer::Broken(format!(
+            "endpoint {} gave {broken}",
+            self.endpoint.base_url
+        )))
     }
 
     /// Reads an answer up to a size limit, and removes our key from it.

@@ -17,6 +17,9 @@ pub struct Profile {
     pub served_model: Option<String>,
     pub context_tokens: Option<u64>,
     pub logprobs: LogprobsMode,
+    /// The most alternatives per token that it gives, where it refused as many as calls ask for.
+    #[serde(default)]
+    pub top_logprobs_max: Option<u32>,
 }
 
 impl Profile {
@@ -30,6 +33,7 @@ impl Profile {
             context_tokens: None,
             // They are those of the script, whatever the sampling parameters are.
             logprobs: LogprobsMode::Processed,
+            top_logprobs_max: None,
         }
     }
 }

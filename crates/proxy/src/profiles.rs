@@ -18,7 +18,8 @@ const PROFILES_MAX: usize = 1024;
 /// The profiles of endpoints. Concurrent rollouts with the same endpoint share one probe.
 #[derive(Default)]
 pub struct Profiles {
-    by_endpoint: Mutex<HashMap<String, Arc<ProfileSlot>>>,
+    /// By endpoint, and by how many alternatives per token its calls ask for: more may be refused where fewer are not.
+    by_endpoint: Mutex<HashMap<(String, u32), Arc<ProfileSlot>>>,
 }
 
 /// The cached profile of one endpoint, or its last failure.
@@ -36,6 +37,7 @@ impl ProfileSlot {
         &self,
         client: &reqwest::Client,
         endpoint: &Endpoint,
+        top_logprobs: u32,
         limits: ReachLimits,
     ) -> Result<Profile, Unusable> {
         let since = Instant::now();
@@ -45,7 +47,7 @@ impl ProfileSlot {
                 tracing::debug!(?at, "found to be of no use while we waited");
                 return Err(why);
             }
-            let probed = probe_within(client, endpoint, limits).await;
+            let probed = probe_within(client, endpoint, top_logprobs, limits).await;
             probed.inspect_err(|error| *failed() = Some((Instant::now(), error.clone())))
         };
         self.profile.get_or_try_init(find).await.cloned()
@@ -71,7 +73,7 @@ impl Profiles {
             reach(client, endpoint, limits).await?;
             return Ok(profile.clone());
         }
-        let name = name_of(endpoint);
+        let name = (name_of(endpoint), settings.top_logprobs);
         let slot = {
             let mut slots = self
                 .by_endpoint
@@ -82,14 +84,16 @@ impl Profiles {
             }
             Arc::clone(slots.entry(name).or_default())
         };
-        slot.of(client, endpoint, limits).await
+        slot.of(client, endpoint, settings.top_logprobs, limits)
+            .await
     }
 
     /// Drops a profile. After an outage another server, or one with other settings, may be running at the same URL.
     pub fn forget(&self, endpoint: &Endpoint) {
         let slots = self.by_endpoint.lock();
         let mut slots = slots.unwrap_or_else(PoisonError::into_inner);
-        slots.remove(&name_of(endpoint));
+        let name = name_of(endpoint);
+        slots.retain(|(known, _), _| *known != name);
     }
 }
 

@@ -7,7 +7,9 @@ use bytes::Bytes;
 use hyper::StatusCode;
 
 use rollcage_dialect::chat::render::closing_reply;
-use rollcage_dialect::chat::{AddedFields, StreamError, is_context_overflow, is_transient_status};
+use rollcage_dialect::chat::{
+    AddedFields, StreamError, is_context_overflow, is_output_too_long, is_transient_status,
+};
 use rollcage_model::ending::Cause;
 
 use crate::answer;
@@ -19,7 +21,7 @@ use crate::outcome::{CallOutcome, GIVEN_UP, Refusal, StreamedAnswer, WholeAnswer
 use crate::output::OutputMode;
 use crate::policy::OnOverflow;
 use crate::question::Question;
-use crate::response::{UpstreamResponse, too_large};
+use crate::response::{UpstreamResponse, is_refusal, too_large};
 use crate::session::Session;
 
 /// For reading the rest of a stream that failed.
@@ -61,6 +63,12 @@ pub(crate) async fn receive(
     exchange.is_stream = response.is_stream();
     if let Some(problem) = response.take_given_up() {
         return AttemptOutcome::Settled(give_up(exchange, response, problem).await);
+    }
+    if let Some(error) = response.hidden_error().cloned() {
+        let lesson = (context.session).learn_from(&error.body, &context.question.body);
+        if lesson.is_some() || is_refusal(&error) {
+            return take_hidden_refusal(exchange, response, &error, lesson).await;
+        }
     }
     if context.mode == OutputMode::Live && status.is_success() && response.is_stream() {
         let streaming = StreamedAnswer { exchange, response };
@@ -171,6 +179,37 @@ fn take_refusal(
     })
 }
 
+/// Records a refusal that came with a good status: vLLM and SGLang begin some streams before they look at the request.
+async fn take_hidden_refusal(
+    mut exchange: OpenExchange,
+    mut response: UpstreamResponse,
+    error: &StreamError,
+    lesson: Option<Lesson>,
+) -> AttemptOutcome {
+    read_rest(&mut exchange, &mut response).await;
+    let hold = exchange.take_hold();
+    let text = exchange.session().scrub_text(error.body.clone());
+    let cause = match is_refusal(error) {
+        true => Cause::ContextOverflow,
+        false => Cause::EndpointRefused,
+    };
+    let problem = Problem::new(cause, exchange.session().scrub_text(error.message.clone()));
+    if let Err(problem) = exchange.close(Some(problem)) {
+        return AttemptOutcome::Settled(CallOutcome::unrecorded(problem));
+    }
+    let status = error.status.and_then(|it| StatusCode::from_u16(it).ok());
+    AttemptOutcome::Refused(RecordedRefusal {
+        refusal: Refusal {
+            status: status.unwrap_or(StatusCode::BAD_REQUEST),
+            text,
+            content_type: answer::JSON.to_owned(),
+            headers: Refusal::headers_of(&response),
+        },
+        lesson,
+        hold,
+    })
+}
+
 /// The outcome of a refusal that no other attempt follows. If the conversation no longer fits the context and that is
 /// to end the rollout, the agent gets a final answer instead, since it would send the same request again.
 pub(crate) fn settle_refusal(
@@ -179,9 +218,9 @@ pub(crate) fn settle_refusal(
     refusal: Refusal,
 ) -> CallOutcome {
     let status = refusal.status;
-    // Agents that speak the endpoint's dialect recognise this error and send less.
-    let is_too_much = refusal.text.contains("exceed context limit") && question.is_translated;
-    let is_overflow = is_context_overflow(status.as_u16(), &refusal.text) || is_too_much;
+    // Agents that speak the endpoint's dialect recognise this error and ask for less.
+    let is_agents_to_shorten = is_output_too_long(&refusal.text) && !question.is_translated;
+    let is_overflow = is_context_overflow(status.as_u16(), &refusal.text) && !is_agents_to_shorten;
     if is_overflow && session.options.on_overflow == OnOverflow::Stop {
         session.stop("context");
         let reply =
@@ -206,21 +245,7 @@ async fn give_up(
     mut response: UpstreamResponse,
     problem: Problem,
 ) -> CallOutcome {
-    let mut broken = None;
-    let reading = async {
-        while exchange.bytes() < REST_BYTES_MAX {
-            match response.bytes().await {
-                Ok(Some(bytes)) => exchange.push(bytes),
-                Ok(None) => return,
-                Err(failure) => {
-                    broken = Some(format!("the answer broke off: {}", failure.text));
-                    return;
-                }
-            }
-        }
-    };
-    // The error has been read; the connection may stay open without more data.
-    let _ = tokio::time::timeout(REST_LIMIT, reading).await;
+    let broken = read_rest(&mut exchange, &mut response).await;
     let body = exchange.body();
     let body = String::from_utf8_lossy(&body);
     let mut data = body.lines().filter_map(|line| line.strip_prefix("data:"));
@@ -228,6 +253,23 @@ async fn give_up(
     let text = said.or(broken).unwrap_or(problem.text);
     let text = exchange.session().scrub_text(text);
     fail(exchange, GIVEN_UP, Problem::new(problem.cause, text))
+}
+
+/// Reads the rest of an answer that has failed into its exchange; returns how it broke off, if it did.
+async fn read_rest(exchange: &mut OpenExchange, response: &mut UpstreamResponse) -> Option<String> {
+    let reading = async {
+        while exchange.bytes() < REST_BYTES_MAX {
+            match response.bytes().await {
+                Ok(Some(bytes)) => exchange.push(bytes),
+                Ok(None) => break,
+                Err(failure) => return Some(format!("the answer broke off: {}", failure.text)),
+            }
+        }
+        None
+    };
+    // The error has been read; the connection may stay open without more data.
+    let read = tokio::time::timeout(REST_LIMIT, reading).await;
+    read.ok().flatten()
 }
 
 /// Closes an exchange without an answer.

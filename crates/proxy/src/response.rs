@@ -11,9 +11,11 @@ use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use tokio::time::Instant;
 
 use rollcage_dialect::EndpointDialect;
-use rollcage_dialect::chat::{Usage, is_transient_status};
+use rollcage_dialect::chat::{
+    AddedFields, StreamError, Usage, is_context_overflow, is_transient_status,
+};
 use rollcage_dialect::sse::SseError;
-use rollcage_dialect::upstream::{EventKind, StreamEvent, StreamReader};
+use rollcage_dialect::upstream::{AnswerFault, EventKind, StreamEvent, StreamReader};
 use rollcage_model::ending::Cause;
 
 use crate::answer;
@@ -43,6 +45,8 @@ pub(crate) struct UpstreamResponse {
     is_ended: bool,
     /// The transient problem of an answer with a good status, when no retry is left.
     given_up: Option<Problem>,
+    /// The error that an answer with a good status has in place of its beginning, if that is nothing transient.
+    error: Option<StreamError>,
     silence: Arc<Silence>,
     /// Removes our key from the body.
     scrubbed: Option<ScrubbedBody>,
@@ -75,6 +79,7 @@ impl UpstreamResponse {
             broken: None,
             is_ended: false,
             given_up: None,
+            error: None,
             silence: Arc::clone(silence),
         };
         if response.status().is_success() && response.is_stream() {
@@ -93,6 +98,11 @@ impl UpstreamResponse {
     /// Why an answer with a good status may not be passed on.
     pub(crate) fn take_given_up(&mut self) -> Option<Problem> {
         self.given_up.take()
+    }
+
+    /// The error that a good status hides.
+    pub(crate) fn hidden_error(&self) -> Option<&StreamError> {
+        self.error.as_ref()
     }
 
     /// Whether its declared length exceeds the limit.
@@ -177,7 +187,12 @@ impl UpstreamResponse {
     }
 
     /// Inspects an answer before any of it is passed on; returns the problem if it is transient and worth a retry.
-    pub(crate) async fn inspect(&mut self, dialect: EndpointDialect) -> Option<Problem> {
+    /// `added` is what its agent does not see of it.
+    pub(crate) async fn inspect(
+        &mut self,
+        dialect: EndpointDialect,
+        added: &AddedFields,
+    ) -> Option<Problem> {
         let status = self.status();
         if !status.is_success() {
             let text = format!("endpoint answered {status}");
@@ -186,7 +201,7 @@ impl UpstreamResponse {
         }
         match self.reader.is_some() {
             true => self.inspect_stream().await,
-            false => self.inspect_whole(dialect).await,
+            false => self.inspect_whole(dialect, added).await,
         }
     }
 
@@ -199,7 +214,7 @@ impl UpstreamResponse {
                 Ok(Some(chunk)) => chunk,
                 Ok(None) => {
                     self.is_ended = true;
-                    return Some(Problem::new(Cause::AnswerBroken, "the stream was empty"));
+                    return Some(empty());
                 }
                 Err(failure) => return self.break_off(failure, "stream"),
             };
@@ -213,6 +228,11 @@ impl UpstreamResponse {
             match beginning {
                 StreamStart::Nothing => {}
                 StreamStart::Something => return None,
+                StreamStart::Ended => return Some(empty()),
+                StreamStart::Refused(error) => {
+                    self.error = Some(error);
+                    return None;
+                }
                 StreamStart::Failed(problem) => return Some(problem),
             }
             // Keep-alives must not be kept from the agent for long.
@@ -223,7 +243,11 @@ impl UpstreamResponse {
     }
 
     /// Reads a whole answer; the agent sees none of it before its end anyway.
-    async fn inspect_whole(&mut self, dialect: EndpointDialect) -> Option<Problem> {
+    async fn inspect_whole(
+        &mut self,
+        dialect: EndpointDialect,
+        added: &AddedFields,
+    ) -> Option<Problem> {
         let mut peeked_bytes = 0;
         while !self.is_ended {
             if self.is_too_large() || peeked_bytes > ANSWER_BYTES_MAX {
@@ -249,9 +273,20 @@ impl UpstreamResponse {
                 events: Ok(Vec::new()),
             });
         }
-        let whole = &self.peeked.front()?.bytes;
-        let reason = dialect.abort_reason(std::str::from_utf8(whole).ok()?)?;
-        Some(aborted(&reason))
+        if !self.content_type().starts_with(answer::JSON) {
+            return None;
+        }
+        let whole = self.peeked.front().map_or(&[][..], |chunk| &chunk.bytes);
+        let problem = match dialect.fault(whole, added)? {
+            AnswerFault::Aborted(reason) => return Some(aborted(&reason)),
+            AnswerFault::Error(error) if is_refusal(&error) => {
+                self.error = Some(error);
+                return None;
+            }
+            AnswerFault::Error(error) => format!("the answer is an error: {}", error.message),
+            AnswerFault::Unreadable(why) => format!("the answer is none: {why}"),
+        };
+        Some(Problem::new(Cause::AnswerBroken, problem))
     }
 
     fn break_off(&mut self, failure: Failure, what: &str) -> Option<Problem> {
@@ -259,6 +294,20 @@ impl UpstreamResponse {
         self.broken = Some(failure);
         problem
     }
+}
+
+/// Whether an error behind a good status is of a prompt that does not fit, which would be the same when asked again.
+pub(crate) fn is_refusal(error: &StreamError) -> bool {
+    is_context_overflow(error.status.unwrap_or(400), &error.body)
+}
+
+fn empty() -> Problem {
+    Problem::new(Cause::AnswerBroken, "the stream was empty")
+}
+
+pub(crate) fn unreadable(why: &str) -> Problem {
+    let text = format!("the stream has an event that nobody can read: {why}");
+    Problem::new(Cause::AnswerBroken, text)
 }
 
 pub(crate) fn too_large() -> Problem {
@@ -271,6 +320,10 @@ enum StreamStart {
     Nothing,
     /// Something that must be passed on to the agent.
     Something,
+    /// The end.
+    Ended,
+    /// An error that asking again would not change.
+    Refused(StreamError),
     Failed(Problem),
 }
 
@@ -279,25 +332,26 @@ impl StreamStart {
         match &event.kind {
             EventKind::Nothing => StreamStart::Nothing,
             EventKind::Aborted(reason) => StreamStart::Failed(aborted(reason)),
+            EventKind::Unreadable(why) => StreamStart::Failed(unreadable(why)),
             EventKind::Error(error) if error.is_transient() => {
                 let message = error.message.clone();
                 StreamStart::Failed(Problem::new(Cause::EndpointError, message))
             }
-            EventKind::Content | EventKind::Final | EventKind::Done | EventKind::Error(_) => {
-                StreamStart::Something
-            }
+            EventKind::Error(error) => StreamStart::Refused(error.clone()),
+            EventKind::Done => StreamStart::Ended,
+            EventKind::Content | EventKind::Final => StreamStart::Something,
         }
     }
 }
 
 impl FromIterator<StreamStart> for StreamStart {
-    /// Combines the events of one chunk. An error after the first content is passed on to the agent; an aborted
-    /// completion is a failure even then, since nothing of this chunk has been passed on yet.
+    /// Combines the events of one chunk. An error after the first content is passed on to the agent; a completion that
+    /// was aborted or cannot be read is a failure even then, since nothing of this chunk has been passed on yet.
     fn from_iter<I: IntoIterator<Item = StreamStart>>(events: I) -> Self {
         let then = |before, next| match (before, next) {
             (StreamStart::Nothing, next) => next,
             (StreamStart::Something, StreamStart::Failed(problem))
-                if problem.cause == Cause::EndpointAborted =>
+                if problem.cause != Cause::EndpointError =>
             {
                 StreamStart::Failed(problem)
             }

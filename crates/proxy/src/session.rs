@@ -109,6 +109,13 @@ pub struct CallCounts {
     pub failed: u64,
 }
 
+/// Alternatives per token, of which the endpoint gives fewer than were wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FewerAlternatives {
+    pub wanted: u32,
+    pub given: u32,
+}
+
 impl Session {
     /// Opens the record; `key` is what the agent authenticates with.
     pub fn create(key: String, options: SessionOptions) -> std::io::Result<Arc<Self>> {
@@ -135,6 +142,8 @@ impl Session {
             CaptureMode::Tokens
         };
         let outages = Arc::<Outages>::default();
+        let allowed = profile.top_logprobs_max.unwrap_or(u32::MAX);
+        let top_logprobs = options.settings.top_logprobs.min(allowed);
         let budget = BudgetLedger::new(options.settings.budget, options.settings.price);
         Arc::new(Session {
             key,
@@ -143,7 +152,7 @@ impl Session {
             recorder,
             request_memory: RequestMemory::of_process().share(Arc::clone(&outages)),
             exchanges: AtomicU64::new(0),
-            lessons: EndpointLessons::new(capture),
+            lessons: EndpointLessons::new(capture, top_logprobs),
             gives_tokens: !capture.id_flags().is_empty() && profile.level == CaptureLevel::Tokens,
             has_live_streams: profile.has_live_streams || !has_tokens,
             thoughts: Thoughts::default(),
@@ -186,6 +195,13 @@ impl Session {
     /// How its calls have gone so far.
     pub fn calls(&self) -> CallSummary {
         self.state().calls.clone()
+    }
+
+    /// How many alternatives per token the endpoint gives, if it refused as many as were wanted.
+    pub fn fewer_alternatives(&self) -> Option<FewerAlternatives> {
+        let given = self.lessons.so_far().top_logprobs;
+        let wanted = self.options.settings.top_logprobs;
+        (given < wanted).then_some(FewerAlternatives { wanted, given })
     }
 
     /// Whether the endpoint failed, or was unavailable for a while.
@@ -303,6 +319,7 @@ impl Session {
             capture,
             is_template_refused,
             max_tokens_name,
+            top_logprobs,
             without,
             ..
         } = self.lessons.so_far();
@@ -321,7 +338,7 @@ impl Session {
             is_stream_off: !self.has_live_streams,
             sampling: self.sampling(),
             constrained: self.constrained(),
-            top_logprobs: settings.top_logprobs,
+            top_logprobs,
             without,
         }
     }

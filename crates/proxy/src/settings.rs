@@ -12,6 +12,7 @@ use crate::policy::SamplingPolicy;
 pub struct ModelSettings {
     /// Caps the completion tokens of one call.
     pub tokens_max: Option<u64>,
+    /// Alternatives per token; fewer are requested where an endpoint refuses so many.
     pub top_logprobs: u32,
     pub sampling: SamplingPolicy,
     /// What happens to requests that constrain sampling. By default a session with pinned sampling refuses them; any

@@ -61,7 +61,10 @@ pub(crate) async fn send(
             continue;
         }
         let problem = match &mut sent {
-            Ok(answer) => answer.inspect(session.options.endpoint.dialect).await,
+            Ok(answer) => {
+                let dialect = session.options.endpoint.dialect;
+                answer.inspect(dialect, &outgoing.added).await
+            }
             Err(failure) => failure.is_transient.then(|| failure.unanswered()),
         };
         let Some(problem) = problem else {

@@ -6,8 +6,10 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamError {
     pub message: String,
+    /// The whole event, as JSON.
+    pub body: String,
     /// The HTTP status that the event names, if any.
-    status: Option<u16>,
+    pub status: Option<u16>,
     /// Textual types and codes, in lower case without punctuation.
     kinds: Vec<String>,
 }
@@ -44,6 +46,7 @@ impl StreamError {
         let kinds = named().filter_map(|value| value.as_str()).map(plain);
         Some(StreamError {
             message,
+            body: event.to_string(),
             status: statuses.find(|status| (400..600).contains(status)),
             kinds: kinds.collect(),
         })

@@ -8,6 +8,7 @@ use super::delta::{Delta, read_delta};
 use super::error::StreamError;
 use super::finish::is_aborted_finish;
 use super::members::Members;
+use super::readable::{NO_JSON, is_json};
 use super::reply::{Usage, is_done, read_usage};
 use super::skim::elements;
 use super::strip::{StrippedEvent, strip_members};
@@ -23,6 +24,8 @@ pub enum EventKind {
     Final,
     /// The inference engine aborted the completion, with this finish reason: there is no valid answer.
     Aborted(String),
+    /// Nobody can read it, for this reason: whatever it was is missing from the answer.
+    Unreadable(&'static str),
     /// The last event.
     Done,
     /// An error instead of the rest of the answer.
@@ -65,12 +68,13 @@ impl<'a> ChatEvent<'a> {
         ChatEvent { data, chunk }
     }
 
-    /// The kind of event. What is no completion chunk counts as content, which the agent gets to judge.
+    /// The kind of event.
     pub fn kind(&self) -> EventKind {
         let Some(chunk) = &self.chunk else {
-            return match is_done(self.data) {
-                true => EventKind::Done,
-                false => EventKind::Content,
+            return match self.data.trim() {
+                "" => EventKind::Nothing,
+                data if is_done(data) => EventKind::Done,
+                _ => EventKind::Unreadable(NO_JSON),
             };
         };
         if chunk.members.get("error").is_some()
@@ -80,9 +84,12 @@ impl<'a> ChatEvent<'a> {
         }
         match self.finish_reason() {
             Some(reason) if is_aborted_finish(&reason) => EventKind::Aborted(reason),
-            Some(_) => EventKind::Final,
-            None if chunk.has_content() => EventKind::Content,
-            None => EventKind::Nothing,
+            reason => match (reason, chunk.has_content()) {
+                (_, None) => EventKind::Unreadable("its delta is no object"),
+                (Some(_), _) => EventKind::Final,
+                (None, Some(true)) => EventKind::Content,
+                (None, Some(false)) => EventKind::Nothing,
+            },
         }
     }
 
@@ -115,6 +122,13 @@ impl<'a> ChatEvent<'a> {
         out
     }
 
+    /// Whether its delta can be read, if it has one.
+    pub(crate) fn has_readable_delta(&self) -> bool {
+        let choice = self.chunk.as_ref().and_then(|chunk| chunk.choice.as_ref());
+        let delta = choice.and_then(|choice| choice.get("delta"));
+        delta.is_none_or(is_json)
+    }
+
     /// The event without what the agent did not request.
     pub fn strip(self, added: &AddedFields) -> StrippedEvent {
         let Some(chunk) = self.chunk else {
@@ -129,19 +143,15 @@ impl<'a> ChatEvent<'a> {
 }
 
 impl Chunk<'_> {
-    /// Whether it contains anything that an agent could act on.
-    fn has_content(&self) -> bool {
+    /// Whether it contains anything that an agent could act on; `None` if its delta is no object.
+    fn has_content(&self) -> Option<bool> {
         let Some(delta) = self.choice.as_ref().and_then(|choice| choice.get("delta")) else {
-            return false;
+            return Some(false);
         };
-        let Some(delta) = Members::read(delta) else {
-            return true;
-        };
+        let delta = Members::read(delta)?;
         let is_empty = |value: &str| matches!(value, "\"\"" | "[]" | "{}");
-        delta
-            .names()
-            .filter(|name| *name != "role")
-            .any(|name| delta.get(name).is_some_and(|value| !is_empty(value)))
+        let mut names = delta.names().filter(|name| *name != "role");
+        Some(names.any(|name| delta.get(name).is_some_and(|value| !is_empty(value))))
     }
 
     /// Whether it exists only because of what we requested in addition: usage, or token ids (SGLang's `sglext`).
@@ -171,13 +181,18 @@ mod tests {
         for data in [
             r#"{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}"#,
             r#"{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":""}]}"#,
-            "no json",
             // Looks complete when only skimmed.
             r#"{"choices":[{"delta":{"content":"a"},"x":tru,"finish_reason":"stop"}]}"#,
         ] {
             assert_eq!(kind(data), EventKind::Content, "{data}");
         }
         assert_eq!(kind("[DONE]"), EventKind::Done);
+        assert_eq!(kind(" "), EventKind::Nothing);
+        for data in ["no json", r#"{"choices":[{"delta":{"cont"#, "[]", "null"] {
+            assert_eq!(kind(data), EventKind::Unreadable(NO_JSON), "{data}");
+        }
+        let odd = r#"{"choices":[{"delta":"ok"}]}"#;
+        assert_eq!(kind(odd), EventKind::Unreadable("its delta is no object"));
         let aborted =
             r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"abort","stop_reason":null}]}"#;
         assert_eq!(kind(aborted), EventKind::Aborted("abort".to_owned()));

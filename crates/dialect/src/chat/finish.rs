@@ -2,28 +2,12 @@
 
 use memchr::memmem;
 
-use super::members::Members;
-use super::skim::elements;
-
 const FAILED: [&str; 2] = ["abort", "error"];
 
 /// Whether a finish reason means that the inference engine aborted the completion, as vLLM does at a weight sync: the
 /// completion is then not a valid answer. A refusal or a filtered text is one.
 pub fn is_aborted_finish(finish_reason: &str) -> bool {
     FAILED.contains(&finish_reason)
-}
-
-/// The finish reason of a JSON answer that the inference engine aborted; `None` for any other answer.
-pub(crate) fn aborted_finish_reason(body: &str) -> Option<String> {
-    // Most answers contain neither word and need not be parsed.
-    let mut words = FAILED.iter().map(|word| format!("\"{word}\""));
-    if !words.any(|word| memmem::find(body.as_bytes(), word.as_bytes()).is_some()) {
-        return None;
-    }
-    let members = Members::read(body)?;
-    let choices = members.get("choices").and_then(elements)?;
-    let reason: Option<String> = Members::read(choices.first()?)?.value("finish_reason");
-    reason.filter(|reason| is_aborted_finish(reason))
 }
 
 /// Whether an answer, JSON or stream, has this finish reason; `member` is its dialect's name for the member.
@@ -62,12 +46,6 @@ mod tests {
         for reason in ["stop", "length", "tool_calls", "content_filter", "refusal"] {
             assert!(!is_aborted_finish(reason), "{reason}");
         }
-        let whole = r#"{"choices":[{"message":{"content":"\"finish_reason\":\"stop\""},"finish_reason":"abort"}]}"#;
-        assert_eq!(aborted_finish_reason(whole).as_deref(), Some("abort"));
-        let said =
-            r#"{"choices":[{"message":{"content":"x","error":"abort"},"finish_reason":"stop"}]}"#;
-        assert_eq!(aborted_finish_reason(said), None);
-        assert_eq!(aborted_finish_reason("<html>"), None);
     }
 
     #[test]

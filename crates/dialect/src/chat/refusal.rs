@@ -43,22 +43,80 @@ pub enum RefusedParameter {
     Template,
 }
 
-/// Whether an error response means that the prompt exceeds the model's context.
-pub fn is_context_overflow(status: u16, body: &str) -> bool {
-    matches!(status, 400 | 413 | 422) && mentions_context_overflow(body)
+/// Anthropic's words for a prompt that fits, but not together with the output that was asked for.
+const OUTPUT_TOO_LONG: &str = "exceed context limit";
+
+/// What servers and services say of a prompt that exceeds the model's context. All of an entry's parts must be there.
+const OVERFLOW_SIGNS: [&[&str]; 14] = [
+    // OpenAI and many others; vLLM, SGLang and OpenRouter.
+    &["context_length_exceeded"],
+    &["maximum context length"],
+    &["exceeds the context window"],
+    // Anthropic.
+    &["prompt is too long"],
+    &[OUTPUT_TOO_LONG],
+    // vLLM.
+    &["longer than the maximum model length"],
+    // SGLang and Together.
+    &["longer than the model's context length"],
+    &["input length (", "exceeds the maximum allowed length"],
+    &["exceeds the model's context"],
+    // llama.cpp, and what is built on it.
+    &["exceeds the available context size"],
+    &["exceed_context_size_error"],
+    // Text Generation Inference, and Together.
+    &["`inputs` tokens + `max_new_tokens` must be"],
+    &["`inputs` must have less than", "tokens"],
+    // Gemini.
+    &[
+        "input token count",
+        "exceeds the maximum number of tokens allowed",
+    ],
+];
+
+/// Whether an error means that the prompt exceeds the model's context. It may have been sent with a good status: some
+/// servers begin their answer before they look at the prompt.
+pub fn is_context_overflow(status: u16, error: &str) -> bool {
+    matches!(status, 200..=299 | 400 | 413 | 422) && mentions_context_overflow(error)
 }
 
 /// Whether an error's text is about a prompt that exceeds the model's context.
 pub(crate) fn mentions_context_overflow(text: &str) -> bool {
-    const SIGNS: [&str; 5] = [
-        "context_length_exceeded",
-        "maximum context length",
-        "exceeds the model's context",
-        "prompt is too long",
-        "longer than the maximum model length",
-    ];
     let text = text.to_ascii_lowercase();
-    SIGNS.iter().any(|sign| text.contains(sign))
+    let is_said = |parts: &&[&str]| parts.iter().all(|part| text.contains(part));
+    OVERFLOW_SIGNS.iter().any(is_said)
+}
+
+/// Whether the prompt would fit if less output were asked for. Agents that speak Anthropic's dialect do so.
+pub fn is_output_too_long(error: &str) -> bool {
+    error.contains(OUTPUT_TOO_LONG)
+}
+
+/// Whether a refusal is about the alternatives per token, be it without a number. Echoes of the request do not count.
+pub fn is_about_top_logprobs(refusal: &str) -> bool {
+    let error = serde_json::from_str(refusal).unwrap_or_else(|_| Value::from(refusal));
+    message_of(&error).contains("top_logprobs")
+}
+
+/// The most alternatives per token that an endpoint gives, from its refusal of more.
+pub fn top_logprobs_max(refusal: &str) -> Option<u32> {
+    // vLLM's words, OpenAI's, and others'.
+    const BEFORE: [&str; 5] = [
+        "max allowed: ",
+        "less than or equal to ",
+        "<= ",
+        "between 0 and ",
+        "from 0 to ",
+    ];
+    let error = serde_json::from_str(refusal).unwrap_or_else(|_| Value::from(refusal));
+    let words = message_of(&error);
+    let about = words.find("logprobs")?;
+    let number = |before: &&str| {
+        let at = about + words[about..].find(before)? + before.len();
+        let digits = words[at..].bytes().take_while(u8::is_ascii_digit).count();
+        words[at..at + digits].parse().ok()
+    };
+    BEFORE.iter().find_map(number)
 }
 
 impl RefusedParameter {
@@ -109,9 +167,7 @@ fn refused_in(error: &Value) -> Option<&'static str> {
         let raw = serde_json::from_str(raw).unwrap_or_else(|_| Value::from(raw));
         return refused_in(&raw);
     }
-    let words = ["/error/message", "/message", "/detail", "/error", ""];
-    let words = words.iter().find_map(|path| text(path)).unwrap_or_default();
-    let words = own_words(words);
+    let words = message_of(error);
     if let Some(param) = text("/error/param").or(text("/param")) {
         let is_unsupported = text("/error/code").is_some_and(|code| {
             code.starts_with("unsupported") || code.starts_with("unknown_parameter")
@@ -149,6 +205,13 @@ fn refused_place(entry: &Value) -> Option<&'static str> {
         return None;
     };
     known().find(|known| known == name)
+}
+
+/// What an error says itself.
+fn message_of(error: &Value) -> &str {
+    let places = ["/error/message", "/message", "/detail", "/error", ""];
+    let text = |path: &&str| error.pointer(path).and_then(Value::as_str);
+    own_words(places.iter().find_map(text).unwrap_or_default())
 }
 
 /// An error's text up to where it starts to echo the request.
@@ -282,9 +345,112 @@ mod tests {
 
     #[test]
     fn a_limit_on_alternatives_is_not_about_logprobs() {
-        check(
-            r#"{"error":{"message":"Requested sample logprobs of 50, which is greater than max allowed: 20 (parameter=logprobs, value=50)","type":"BadRequestError","param":"logprobs","code":400}}"#,
-            None,
-        );
+        let vllm = r#"{"error":{"message":"Requested sample logprobs of 50, which is greater than max allowed: 20 (parameter=logprobs, value=50)","type":"BadRequestError","param":"logprobs","code":400}}"#;
+        check(vllm, None);
+        assert_eq!(top_logprobs_max(vllm), Some(20));
+        let none = "Requested sample logprobs of 5, which is greater than max allowed: 0";
+        assert_eq!(top_logprobs_max(none), Some(0));
+        let other = r#"{"error":{"message":"Invalid 'top_logprobs': integer above maximum value. Expected a value <= 20, but got 50 instead."}}"#;
+        assert_eq!(top_logprobs_max(other), Some(20));
+        assert!(is_about_top_logprobs("top_logprobs: too many"));
+        let echo = r#"{"object":"error","message":"[{'loc': ('body', 'return_token_ids'), 'input': {'top_logprobs': 5}}]"}"#;
+        assert!(!is_about_top_logprobs(echo));
+        for silent in [
+            "logprobs is not supported",
+            "temperature must be less than or equal to 2",
+            r#"{"detail":[{"type":"extra_forbidden","input":{"logprobs":true,"x":"<= 3"}}]}"#,
+        ] {
+            assert_eq!(top_logprobs_max(silent), None, "{silent}");
+        }
+    }
+
+    /// Each in its server's own words.
+    const OVERFLOWS: [(&str, &str); 16] = [
+        (
+            "OpenAI",
+            r#"{"error":{"message":"This model's maximum context length is 8192 tokens. However, your messages resulted in 8202 tokens. Please reduce the length of the messages.","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}"#,
+        ),
+        (
+            "OpenAI, responses",
+            r#"{"error":{"message":"Your input exceeds the context window of this model. Please adjust your input and try again."}}"#,
+        ),
+        (
+            "vLLM",
+            r#"{"error":{"message":"This model's maximum context length is 65536 tokens. However, your prompt contains at least 65537 input tokens, which exceeds this limit even without any output tokens.","type":"BadRequestError","param":"input_tokens","code":400}}"#,
+        ),
+        (
+            "SGLang",
+            r#"{"object":"error","message":"The input (61709 tokens) is longer than the model's context length (40960 tokens).","type":"BadRequestError","param":null,"code":400}"#,
+        ),
+        (
+            "SGLang, in a stream",
+            r#"{"error": {"object": "error", "message": "The input (61709 tokens) is longer than the model's context length (40960 tokens).", "type": "BadRequestError", "param": null, "code": 400}}"#,
+        ),
+        (
+            "SGLang, with the output",
+            r#"{"object":"error","message":"Requested token count exceeds the model's maximum context length of 64000 tokens. You requested a total of 71897 tokens: 7897 tokens from the input messages and 64000 tokens for the completion.","code":400}"#,
+        ),
+        (
+            "SGLang, its scheduler",
+            r#"{"object":"error","message":"Input length (265330) exceeds the maximum allowed length (262144). Use a shorter input or enable --allow-auto-truncate.","code":400}"#,
+        ),
+        (
+            "Together",
+            r#"{"error":{"message":"The input (516368 tokens) is longer than the model's context length (262144 tokens).","type":"invalid_request_error","param":null,"code":null}}"#,
+        ),
+        (
+            "Together, with the output",
+            r#"{"error":{"message":"Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4097. Given: 80125 `inputs` tokens and 4096 `max_new_tokens`","type":"invalid_request_error","param":"max_tokens","code":null}}"#,
+        ),
+        (
+            "Text Generation Inference",
+            r#"{"error":"Input validation error: `inputs` must have less than 4096 tokens. Given: 5000","error_type":"validation"}"#,
+        ),
+        (
+            "llama.cpp",
+            r#"{"error":{"code":400,"message":"the request exceeds the available context size, try increasing it","type":"exceed_context_size_error","n_prompt_tokens":4153,"n_ctx":4096}}"#,
+        ),
+        (
+            "llama.cpp, newer",
+            r#"{"error":{"code":400,"message":"request (9412 tokens) exceeds the available context size (8192 tokens), try increasing it","type":"exceed_context_size_error","n_prompt_tokens":9412,"n_ctx":8192}}"#,
+        ),
+        (
+            "llama.cpp, before it had a type",
+            r#"{"error":{"code":400,"message":"the request exceeds the available context size. try increasing the context size or enable context shift","type":"invalid_request_error"}}"#,
+        ),
+        (
+            "Anthropic",
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 210000 tokens > 200000 maximum"}}"#,
+        ),
+        (
+            "Anthropic, with the output",
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"input length and `max_tokens` exceed context limit: 199759 + 8192 > 200000, decrease input length or `max_tokens` and try again"}}"#,
+        ),
+        (
+            "Gemini",
+            r#"{"error":{"code":400,"message":"The input token count (1196265) exceeds the maximum number of tokens allowed (1048575).","status":"INVALID_ARGUMENT"}}"#,
+        ),
+    ];
+
+    #[test]
+    fn a_prompt_that_is_too_long_is_recognised_in_the_words_of_every_vendor() {
+        for (vendor, error) in OVERFLOWS {
+            assert!(is_context_overflow(400, error), "{vendor}");
+            assert!(
+                !is_context_overflow(500, error),
+                "{vendor}: not the prompt's"
+            );
+            assert_eq!(
+                is_output_too_long(error),
+                vendor == "Anthropic, with the output"
+            );
+        }
+        for other in [
+            r#"{"error":{"message":"the description of a tool exceeds the maximum allowed length"}}"#,
+            r#"{"error":{"message":"no such tool"}}"#,
+            r#"{"error":{"message":"max_tokens is too large: 99999"}}"#,
+        ] {
+            assert!(!is_context_overflow(400, other), "{other}");
+        }
     }
 }

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::members::Members;
+use super::readable;
 use super::skim::elements;
 use crate::sse::Splitter;
 
@@ -94,7 +95,7 @@ pub enum Flaw {
     Pairing {
         at: usize,
     },
-    /// Part of the answer is not valid JSON.
+    /// Part of the answer is missing or not valid JSON.
     Unreadable,
 }
 
@@ -234,8 +235,15 @@ impl Reply {
                 self.read_logprob(entry);
             }
         }
-        if let Some(message) = choice.get(message_name).and_then(Members::read) {
-            self.message.read(&message, message_name == WHOLE);
+        let is_whole = message_name == WHOLE;
+        let message = choice.get(message_name);
+        match message
+            .filter(|it| readable::is_json(it))
+            .and_then(Members::read)
+        {
+            Some(members) => self.message.read(&members, is_whole),
+            None if is_whole || message.is_some() => self.flaws.push(Flaw::Unreadable),
+            None => {}
         }
         if let Some(reason) = choice
             .value("finish_reason")

@@ -13,7 +13,9 @@ use super::{
 };
 use crate::Dialect;
 use crate::anthropic::{CallThoughts, DeltaReader, Thoughts, UsageCounts, from_chat_request};
-use crate::chat::{Rewrite, StreamError, Usage, has_finish_reason};
+use crate::chat::{
+    AnswerFault, NO_JSON, Rewrite, StreamError, Usage, has_finish_reason, is_done, is_json,
+};
 use crate::sse::SseEvent;
 
 pub(super) const PATH: &str = "/messages";
@@ -67,6 +69,17 @@ pub(super) fn is_truncated(body: &[u8]) -> bool {
     has_finish_reason(body, "stop_reason", "max_tokens")
 }
 
+/// What is wrong with a whole answer that has a good status.
+pub(super) fn fault(body: &[u8]) -> Option<AnswerFault> {
+    let Ok(answer) = serde_json::from_slice::<Value>(body) else {
+        return Some(AnswerFault::Unreadable(NO_JSON));
+    };
+    if let Some(error) = StreamError::of(&answer) {
+        return Some(AnswerFault::Error(error));
+    }
+    (!answer["content"].is_array()).then_some(AnswerFault::Unreadable("it has no content"))
+}
+
 /// Reads the events of one stream.
 #[derive(Debug)]
 pub(super) enum EventReader {
@@ -108,12 +121,20 @@ impl EventReader {
         // Most events are text deltas, recognisable by their first bytes.
         if view == StreamView::Original && data.starts_with(r#"{"type":"content_block"#) {
             return StreamEvent {
-                kind: EventKind::Content,
+                kind: match is_json(data) {
+                    true => EventKind::Content,
+                    false => EventKind::Unreadable(NO_JSON),
+                },
                 output: EventOutput::Bytes(event.raw),
             };
         }
         let value: Value = serde_json::from_str(data).unwrap_or_default();
-        let kind = kind_of(&value);
+        let kind = match value.is_object() {
+            true => kind_of(&value),
+            // Servers of both dialects end their streams alike.
+            false if data.trim().is_empty() || is_done(data) => EventKind::Nothing,
+            false => EventKind::Unreadable(NO_JSON),
+        };
         let output = match self {
             EventReader::Forwarded(counts) => {
                 counts.update_from(&value);

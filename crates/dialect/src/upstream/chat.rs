@@ -8,8 +8,8 @@ use super::{
 };
 use crate::Dialect;
 use crate::chat::{
-    AddedFields, ChatEvent, Delta, Rewrite, StrippedEvent, Usage, aborted_finish_reason,
-    has_finish_reason,
+    AddedFields, ChatEvent, Delta, NO_JSON, Rewrite, StrippedEvent, Usage, has_finish_reason,
+    is_json,
 };
 use crate::sse::SseEvent;
 
@@ -29,10 +29,6 @@ pub(super) fn prepare(
 
 pub(super) fn is_truncated(body: &[u8]) -> bool {
     has_finish_reason(body, "finish_reason", "length")
-}
-
-pub(super) fn abort_reason(body: &str) -> Option<String> {
-    aborted_finish_reason(body)
 }
 
 /// Reads the events of one stream.
@@ -61,18 +57,30 @@ impl EventReader {
             return without_data(event, self.view);
         };
         let read = ChatEvent::read(data);
-        let kind = read.kind();
+        let mut kind = read.kind();
         self.usage = read.usage().or(self.usage);
-        let output = match self.view {
-            StreamView::Original if matches!(kind, EventKind::Error(_)) => {
-                EventOutput::Bytes(event.raw)
+        let is_chunk = !matches!(kind, EventKind::Error(_) | EventKind::Done);
+        // What the agent sees must be readable; what is stripped is nobody's but ours.
+        let mut require = |is_readable: bool| {
+            if is_chunk && !is_readable {
+                kind = EventKind::Unreadable(NO_JSON);
             }
+        };
+        let output = match self.view {
+            StreamView::Original if !is_chunk => EventOutput::Bytes(event.raw),
             StreamView::Original => EventOutput::Bytes(match read.strip(&self.added) {
-                StrippedEvent::Unchanged => event.raw,
+                StrippedEvent::Unchanged => {
+                    require(data.trim().is_empty() || is_json(data));
+                    event.raw
+                }
                 StrippedEvent::Dropped => Vec::new(),
-                StrippedEvent::Changed(data) => written(&event.name, &data),
+                StrippedEvent::Changed(data) => {
+                    require(is_json(&data));
+                    written(&event.name, &data)
+                }
             }),
             StreamView::Deltas => {
+                require(read.has_readable_delta());
                 let mut deltas = read.deltas();
                 let is_requested =
                     |delta: &Delta| !(self.added.reasoning && matches!(delta, Delta::Reasoning(_)));

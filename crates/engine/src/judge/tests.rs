@@ -182,10 +182,16 @@ fn without_any_answer_the_model_had_no_part_in_it() {
     check(StopReason::Idle, nothing(), &unsaid, NothingAnswered);
     let hung_up = || refused_by_itself(nothing(), AgentHungUp);
     check(StopReason::TimedOut, hung_up(), &unsaid, NothingAnswered);
-    // It went away by itself, or asked for what no model takes.
-    check(exit(1), hung_up(), &unsaid, AgentHungUp);
-    let refused = refused_by_itself(nothing(), AgentRequestRefused);
-    check(exit(1), refused, &unsaid, AgentRequestRefused);
+    // Also where the agent went away by itself, asked for what no model takes, or was allowed no call.
+    for code in [0, 1] {
+        check(exit(code), hung_up(), &unsaid, NothingAnswered);
+        let refused = refused_by_itself(nothing(), AgentRequestRefused);
+        check(exit(code), refused, &unsaid, NothingAnswered);
+        let none_allowed = stopped(nothing(), "calls", true);
+        check(exit(code), none_allowed, &unsaid, NothingAnswered);
+    }
+    let limited = stopped(nothing(), "usd", true);
+    check(StopReason::Exhausted, limited, &unsaid, NothingAnswered);
 }
 
 #[test]

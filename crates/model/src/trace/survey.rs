@@ -62,17 +62,12 @@ fn failure(turn: &Turn) -> Option<Finding> {
         .or(error["error"]["message"].as_str());
     let message = message.map_or_else(|| error.to_string(), str::to_owned);
     let short: String = message.chars().take(200).collect();
-    let lower = message.to_lowercase();
-    let is_too_long = turn.upstream_status == Some(400)
-        && (error["code"] == "context_length_exceeded"
-            || error["error"]["code"] == "context_length_exceeded"
-            || lower.contains("maximum context length") && lower.contains("tokens")
-            || lower.contains("prompt is too long")
-            || lower.contains("exceed context limit"));
-    let code = if is_too_long {
-        Code::ContextBudgetExhausted
-    } else {
-        Code::UpstreamError
+    let status_code = turn.upstream_status;
+    let is_too_long =
+        status_code.is_some_and(|status| chat::is_context_overflow(status, &error.to_string()));
+    let code = match is_too_long {
+        true => Code::ContextBudgetExhausted,
+        false => Code::UpstreamError,
     };
     Some(Finding::warn(
         code,

@@ -273,6 +273,27 @@ fn an_upstream_error_stays_a_turn_but_is_no_node() {
     );
 }
 
+/// As a record from before such answers were asked for again.
+#[test]
+fn a_choice_without_its_message_is_no_turn_to_train_on() {
+    let mut bare = call(&[1], &[2], 1);
+    let mut body = body_of(&bare);
+    body["choices"][0]
+        .as_object_mut()
+        .unwrap()
+        .remove("message");
+    bare.response = Some((200, body.to_string()));
+    let seen = check(
+        &[bare, call(&[1], &[2], 1)],
+        "n2 Train Tokens 1",
+        &[
+            "[WARN] upstream_error: n1: status 200: the answer has no completion in it",
+            "[WARN] degenerate_rollout: only one model call was answered",
+        ],
+    );
+    assert_eq!(seen.turns[0].message, None);
+}
+
 #[test]
 fn a_prompt_that_was_too_long_is_told_apart_from_other_errors() {
     let mut long = call(&[1], &[2], 1);
@@ -283,6 +304,35 @@ fn a_prompt_that_was_too_long_is_told_apart_from_other_errors() {
         "n1 n2 Train Tokens 2",
         &["[WARN] context_budget_exhausted: n3: status 400: too long"],
     );
+    for (status, body) in [
+        (
+            400,
+            r#"{"object":"error","message":"The input (9 tokens) is longer than the model's context length (8 tokens).","code":400}"#,
+        ),
+        (
+            200,
+            r#"{"error":{"object":"error","message":"The input (9 tokens) is longer than the model's context length (8 tokens).","code":400}}"#,
+        ),
+        (
+            400,
+            r#"{"error":{"code":400,"message":"request (9 tokens) exceeds the available context size (8 tokens), try increasing it","type":"exceed_context_size_error"}}"#,
+        ),
+    ] {
+        let mut long = call(&[1], &[2], 1);
+        long.response = Some((status, body.to_owned()));
+        let calls = [call(&[1], &[2], 1), call(&[1, 2], &[3], 1), long];
+        let stored: Vec<_> = calls
+            .iter()
+            .zip(1..)
+            .map(|(call, at)| exchange(at, call))
+            .collect();
+        let found = interpret(&stored).findings;
+        assert_eq!(
+            found[0].code,
+            crate::finding::Code::ContextBudgetExhausted,
+            "{body}"
+        );
+    }
 }
 
 #[test]

@@ -24,6 +24,7 @@ use crate::transport::Transport;
 use crate::transport::scripted::{BodyStep, ScriptedAnswer, ScriptedEndpoint, ScriptedResponse};
 
 mod anthropic;
+mod broken;
 mod memory;
 
 const MODES: [OutputMode; 3] = [OutputMode::Live, OutputMode::Whole, OutputMode::Replayed];

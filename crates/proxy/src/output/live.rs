@@ -22,7 +22,7 @@ use crate::exchange::OpenExchange;
 use crate::failure::aborted;
 use crate::outcome::StreamedAnswer;
 use crate::question::AnswerForm;
-use crate::response::{Chunk, UpstreamResponse, too_large};
+use crate::response::{Chunk, UpstreamResponse, too_large, unreadable};
 
 /// For reading the body's end after the last event, so that the connection can be reused.
 const END_LIMIT: Duration = Duration::from_millis(200);
@@ -117,6 +117,7 @@ impl LiveStream {
             match event.kind {
                 // This is not an answer: the stream breaks, so that the agent retries.
                 EventKind::Aborted(reason) => return Err(aborted(&reason)),
+                EventKind::Unreadable(why) => return Err(unreadable(why)),
                 EventKind::Error(error) => {
                     let ended = self.end_with_error(error, event.output, &mut ready);
                     ended.map_err(broken)?;

@@ -9,6 +9,9 @@ use crate::endpoint::Endpoint;
 use crate::profile::Profile;
 use crate::{ModelSettings, OnOverflow, SessionOptions};
 
+const ANSWER: &[u8] =
+    b"HTTP/1.1 200 OK\r\ncontent-length: 28\r\n\r\n{\"choices\":[{\"message\":{}}]}";
+
 /// A server that runs a script, and its base URL.
 fn server<T: Send + 'static>(
     script: impl FnOnce(&TcpListener) -> T + Send + 'static,
@@ -41,8 +44,7 @@ fn read_request(stream: &TcpStream) -> (String, String) {
 /// Reads one request and answers it.
 fn answer_one(mut stream: &TcpStream) {
     read_request(stream);
-    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
-    stream.write_all(answer).unwrap();
+    stream.write_all(ANSWER).unwrap();
 }
 
 /// Reads one request and closes the connection.
@@ -177,8 +179,7 @@ async fn a_body_in_pieces_is_sent_with_its_length() {
     let (base_url, server) = server(|listener| {
         let mut stream = accept(listener);
         let request = read_request(&stream);
-        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
-        stream.write_all(answer).unwrap();
+        stream.write_all(ANSWER).unwrap();
         request
     });
     let long = "x".repeat(100_000);

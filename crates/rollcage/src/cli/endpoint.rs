@@ -11,6 +11,7 @@ use rollcage_endpoints::provider::{Provider, Providers};
 use rollcage_endpoints::serving::command::CommandServer;
 use rollcage_endpoints::serving::{Servers, ServingStep};
 use rollcage_model::finding::CaptureLevel;
+use rollcage_model::task::TOP_LOGPROBS;
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::probe::{LogprobsMode, Profile, probe};
 use rollcage_proxy::{Unusable, settle_model};
@@ -219,7 +220,8 @@ pub(crate) async fn settle_and_probe(
     let client = rollcage_proxy::outbound::client(&endpoint.base_url).context("set up HTTPS")?;
     let settled = settle_model(&client, &mut endpoint).await;
     settled.map_err(unusable)?;
-    let profile = probe(&client, &endpoint).await.map_err(unusable)?;
+    let profile = probe(&client, &endpoint, TOP_LOGPROBS).await;
+    let profile = profile.map_err(unusable)?;
     Ok((endpoint, profile))
 }
 
@@ -298,6 +300,7 @@ fn as_json(endpoint: &Endpoint, profile: &Profile) -> Value {
         "is_trainable": profile.level == CaptureLevel::Tokens,
         "streams": if profile.has_live_streams { "live" } else { "replayed" },
         "context_tokens": profile.context_tokens, "logprobs": profile.logprobs,
+        "top_logprobs_max": profile.top_logprobs_max,
     })
 }
 
@@ -330,8 +333,14 @@ fn describe(endpoint: &Endpoint, profile: &Profile) -> String {
         LogprobsMode::Unknown => String::new(),
         known => format!("\nlogprobs  {} ({})", known.in_words(), known.as_str()),
     };
+    let alternatives = match profile.top_logprobs_max {
+        Some(max) => format!(
+            "\ntokens    at most {max} alternatives each: {TOP_LOGPROBS} are refused, and rollouts ask for {max}"
+        ),
+        None => String::new(),
+    };
     format!(
-        "endpoint  {} at {}\nmodel     {}{served}\ncapture   {}: {capture}\nstreams   {streams}\ncontext   {context}{logprobs}\n",
+        "endpoint  {} at {}\nmodel     {}{served}\ncapture   {}: {capture}\nstreams   {streams}\ncontext   {context}{logprobs}{alternatives}\n",
         endpoint.kind,
         endpoint.base_url,
         endpoint.model,

@@ -187,7 +187,7 @@ pub(crate) struct EndpointArguments {
     )]
     max_tokens_cap: i64,
 
-    /// Alternatives to ask for per token
+    /// Alternatives to ask for per token; fewer where the endpoint refuses so many, with a finding
     #[arg(long, default_value_t = TOP_LOGPROBS, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=20))]
     top_logprobs: u32,
 

@@ -166,6 +166,126 @@ async fn what_the_endpoint_causes_is_never_valid() {
     .await;
 }
 
+/// Answers with a good status that are none.
+const GARBAGE: [(&str, &str); 6] = [
+    ("broken JSON", "{broken"),
+    (
+        "cut",
+        r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"hal"#,
+    ),
+    ("no choices", r#"{"choices":[]}"#),
+    ("an error", r#"{"error":{"message":"upstream fell over"}}"#),
+    (
+        "no message",
+        r#"{"choices":[{"index":0,"finish_reason":"stop","token_ids":[7],"logprobs":{"content":[{"token":"o","logprob":-0.25}]}}],"prompt_token_ids":[1],"usage":{"prompt_tokens":1,"completion_tokens":1}}"#,
+    ),
+    (
+        "half a pair",
+        r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"\ud800"},"finish_reason":"stop"}]}"#,
+    ),
+];
+
+/// A good stream with this event in it, in place of its text or behind it.
+fn stream_with(event: &str, is_behind: bool) -> Reply {
+    let Reply::Stream { mut data, ending } = streams(true, StreamEnd::Clean) else {
+        unreachable!("it is a stream");
+    };
+    match is_behind {
+        true => data.insert(2, event.to_owned()),
+        false => data[1] = event.to_owned(),
+    }
+    Reply::Stream { data, ending }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_none_is_the_endpoints_whatever_the_agent_makes_of_it() {
+    let well = format!("{ASK}; exit 0");
+    let badly = format!("{ASK}; exit 1");
+    let two = format!("{ASK}; {ASK}; exit 0");
+    let stream = format!("{ASK_STREAM}; exit 0");
+    let mut cases = Vec::new();
+    for (name, body) in GARBAGE {
+        let named = |how: &str| -> &'static str { format!("{name}, {how}").leak() };
+        let bad = whole(200, body);
+        let after = [says("ok"), bad.clone()];
+        cases.extend([
+            Case::new(named("exit 0"), &well, from_ref(&bad), Cause::AnswerBroken),
+            Case::new(named("exit 1"), &badly, &[bad], Cause::AnswerBroken),
+            Case::new(named("at last"), &two, &after, Cause::AnswerBroken),
+        ]);
+    }
+    for (name, event) in [
+        ("an event that is no JSON", "{broken"),
+        (
+            "an event with half a pair",
+            r#"{"choices":[{"delta":{"content":"\ud800"}}]}"#,
+        ),
+    ] {
+        let named = |how: &str| -> &'static str { format!("{name}, {how}").leak() };
+        for (how, is_behind) in [("first", false), ("later", true)] {
+            let bad = stream_with(event, is_behind);
+            let case = Case::new(named(how), &stream, &[bad], Cause::AnswerBroken);
+            cases.push(case);
+        }
+    }
+    for result in check(cases).await {
+        assert!(traced(&result).training_trace.is_none() || result.task_id.ends_with("at last"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_none_is_asked_for_again() {
+    let has_patience = |plan: &mut Plan| plan.settings.upstream_patience = Duration::from_secs(60);
+    let good = streams(true, StreamEnd::Clean);
+    let mut cases = Vec::new();
+    for (name, body) in GARBAGE {
+        let replies = [whole(200, body), says("ok")];
+        cases.push(Case::new(name, ASK, &replies, Cause::Completed).with(has_patience));
+    }
+    // Once something has reached the agent, the agent has to ask again.
+    let twice = format!("{ASK_STREAM}; {ASK_STREAM}");
+    let first = [stream_with("{broken", false), good.clone()];
+    let later = [stream_with("{broken", true), good];
+    cases.push(Case::new("event", ASK_STREAM, &first, Cause::Completed).with(has_patience));
+    cases.push(Case::new("late event", &twice, &later, Cause::Completed).with(has_patience));
+    let home = Home::new();
+    for result in check_in(&home, cases).await {
+        let trace = traced(&result).training_trace.unwrap();
+        assert_eq!(
+            trace.turns.len(),
+            1,
+            "{}: {:?}",
+            result.task_id,
+            result.findings
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_an_answer_nothing_is_valid() {
+    let wrong = |code: u8| format!("ask '{{\"messages\":5}}'; exit {code}");
+    let hangs_up = format!("({ASK_STREAM}) & sleep 1; kill $!; exit 0");
+    let slow = streams(false, StreamEnd::Hang);
+    check(vec![
+        Case::new(
+            "its own, well",
+            &wrong(0),
+            &[refused(400)],
+            Cause::NothingAnswered,
+        ),
+        Case::new(
+            "its own, badly",
+            &wrong(1),
+            &[refused(400)],
+            Cause::NothingAnswered,
+        ),
+        Case::new("hung up", &hangs_up, &[slow], Cause::NothingAnswered),
+        Case::new("none allowed", ASK, &[says("ok")], Cause::NothingAnswered)
+            .with(|plan| plan.settings.budget.calls = Some(0)),
+    ])
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_agent_and_model_cause_is_graded_and_valid() {
     use Cause::*;
@@ -177,6 +297,11 @@ async fn what_agent_and_model_cause_is_graded_and_valid() {
     let ok = says("ok");
     let length = finishes("length");
     let filtered = finishes("content_filter");
+    let streamed = format!("{ASK}; {ASK_STREAM}; exit 0");
+    let in_stream = Reply::Stream {
+        data: vec![format!(r#"{{"error":{SGLANG}}}"#), "[DONE]".to_owned()],
+        ending: StreamEnd::Clean,
+    };
     let results = check(vec![
         Case::new("coped", &two, &[refused(500), ok.clone()], Completed),
         Case::new("filtered", &well, &[filtered], Completed),
@@ -200,7 +325,25 @@ async fn what_agent_and_model_cause_is_graded_and_valid() {
         // As codex does, and as others do.
         Case::new("length, failed", &badly, from_ref(&length), OutputLength),
         Case::new("length, well", &well, &[length], OutputLength),
-        Case::new("full", &two, &[ok, too_long()], ContextOverflow),
+        Case::new("full", &two, &[ok.clone(), too_long()], ContextOverflow),
+        Case::new(
+            "full, SGLang",
+            &two,
+            &[ok.clone(), whole(400, SGLANG)],
+            ContextOverflow,
+        ),
+        Case::new(
+            "full, llama.cpp",
+            &two,
+            &[ok.clone(), whole(400, LLAMA_CPP)],
+            ContextOverflow,
+        ),
+        Case::new(
+            "full, in a stream",
+            &streamed,
+            &[ok, in_stream],
+            ContextOverflow,
+        ),
     ])
     .await;
     let stopped_by = |name: &str| {
@@ -212,6 +355,10 @@ async fn what_agent_and_model_cause_is_graded_and_valid() {
     assert_eq!(stopped_by("length, well"), "output_length");
     assert_eq!(stopped_by("full"), "context");
 }
+
+/// Also Together's words.
+const SGLANG: &str = r#"{"object":"error","message":"The input (61709 tokens) is longer than the model's context length (40960 tokens).","type":"BadRequestError","param":null,"code":400}"#;
+const LLAMA_CPP: &str = r#"{"error":{"code":400,"message":"request (9412 tokens) exceeds the available context size (8192 tokens), try increasing it","type":"exceed_context_size_error","n_prompt_tokens":9412,"n_ctx":8192}}"#;
 
 fn too_long() -> Reply {
     let text = "This model's maximum context length is 4096 tokens. Please reduce the length.";

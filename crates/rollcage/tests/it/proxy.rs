@@ -340,7 +340,7 @@ async fn a_probe_learns_the_other_name_of_the_limit() {
     let home = Home::new();
     let endpoint = home.plan(task(&[]), ASK, upstream.base_url()).endpoint;
     let client = rollcage_proxy::outbound::client(&endpoint.base_url).unwrap();
-    let profile = rollcage_proxy::probe::probe(&client, &endpoint).await;
+    let profile = rollcage_proxy::probe::probe(&client, &endpoint, 0).await;
     assert_eq!(profile.unwrap().level, CaptureLevel::Text);
     let asked = upstream.requests();
     let last: Value = serde_json::from_str(&asked.last().unwrap().body).unwrap();

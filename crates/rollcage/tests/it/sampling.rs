@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::support::Plan;
 use rollcage_model::ending::Ended;
 use rollcage_model::exchange::Exchange;
-use rollcage_model::finding::RolloutType;
+use rollcage_model::finding::{CaptureLevel, Code, RolloutType};
+use rollcage_model::task::TOP_LOGPROBS;
 use rollcage_proxy::probe::{LogprobsMode, Profile, probe};
 use rollcage_testkit::upstream::{ReceivedRequest, Reply, StreamEnd, Upstream};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::standalone::Proxy;
-use crate::support::{ASK, Home, endpoint, run_one, says, streams, task, traced};
+use crate::support::{ASK, ASK_STREAM, Home, endpoint, run_one, says, streams, task, traced};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -97,7 +98,7 @@ async fn profile_of(answer: impl Fn(&ReceivedRequest) -> Reply + Send + Sync + '
     let upstream = Upstream::start(move |_, asked| answer(asked)).unwrap();
     let endpoint = endpoint(upstream.base_url());
     let client = rollcage_proxy::outbound::client(&endpoint.base_url).unwrap();
-    probe(&client, &endpoint).await.unwrap()
+    probe(&client, &endpoint, TOP_LOGPROBS).await.unwrap()
 }
 
 #[tokio::test]
@@ -114,6 +115,117 @@ async fn the_probe_finds_out_what_logprobs_are_of() {
         });
         assert_eq!(profile.await.logprobs, expect);
     }
+}
+
+/// vLLM with `--max-logprobs`. A stream begins, with status 200, before it looks at the number.
+fn vllm_with_max(max: u64, asked: &ReceivedRequest) -> Reply {
+    let body: Value = serde_json::from_str(&asked.body).unwrap();
+    let wanted = body["top_logprobs"].as_u64().unwrap_or_default();
+    // As vLLM does, which gives no logprobs at all without the number.
+    let is_without = body["logprobs"] == true && body.get("top_logprobs").is_none();
+    assert!(!is_without, "{body}");
+    if wanted <= max {
+        return vllm(asked);
+    }
+    let message = format!(
+        "Requested sample logprobs of {wanted}, which is greater than max allowed: {max} (parameter=logprobs, value={wanted})"
+    );
+    let error = json!({"error": {"message": message, "type": "BadRequestError", "param": "logprobs", "code": 400}});
+    match is_stream(asked) {
+        true => Reply::Stream {
+            data: vec![error.to_string(), "[DONE]".to_owned()],
+            ending: StreamEnd::Clean,
+        },
+        false => whole(400, &error),
+    }
+}
+
+#[tokio::test]
+async fn the_probe_finds_out_how_many_alternatives_are_given() {
+    for (max, expect) in [
+        (0, Some(0)),
+        (1, Some(1)),
+        (3, Some(3)),
+        (5, None),
+        (20, None),
+    ] {
+        let profile = profile_of(move |asked| vllm_with_max(max, asked)).await;
+        assert_eq!(profile.top_logprobs_max, expect, "{max}");
+        assert_eq!(profile.level, CaptureLevel::Tokens, "{max}");
+        assert!(profile.has_live_streams, "{max}");
+    }
+    // In words that name no number.
+    let profile = profile_of(|asked| match asked.body.contains("\"top_logprobs\":0") {
+        true => vllm(asked),
+        false => whole(
+            400,
+            &json!({"error": {"message": "top_logprobs: too many"}}),
+        ),
+    });
+    let profile = profile.await;
+    assert_eq!(
+        (profile.top_logprobs_max, profile.level),
+        (Some(0), CaptureLevel::Tokens)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_asks_for_no_more_alternatives_than_it_is_given_and_says_so() {
+    for max in [0, 2] {
+        let upstream = Upstream::start(move |_, asked| vllm_with_max(max, asked)).unwrap();
+        let home = Home::new();
+        let engine = home.engine().await;
+        let run = async |wanted: u32, is_probed: bool, ask: &str| {
+            let mut plan = home.plan(task(&["true"]), ask, upstream.base_url());
+            plan.settings.top_logprobs = wanted;
+            if is_probed {
+                plan.endpoint.profile = None;
+            }
+            run_one(&engine, plan, &CancellationToken::new()).await
+        };
+        // With a probe before, and with none: then a call's own refusal says it.
+        for (is_probed, ask) in [
+            (true, ASK),
+            (true, ASK_STREAM),
+            (false, ASK),
+            (false, ASK_STREAM),
+        ] {
+            let result = run(5, is_probed, ask).await;
+            assert_eq!(result.ended, Ended::Completed, "{:?}", result.error);
+            assert_eq!(result.rollout_type, RolloutType::Train);
+            assert_eq!(u64::from(result.endpoint.top_logprobs_max.unwrap()), max);
+            let told = result
+                .findings
+                .iter()
+                .filter(|it| it.code == Code::FewerAlternatives);
+            let [told] = &told.collect::<Vec<_>>()[..] else {
+                panic!("{:?}", result.findings);
+            };
+            let words = format!("at most {max} alternatives per token and refuses 5");
+            assert!(told.text.contains(&words), "{}", told.text);
+            assert_eq!(last_asked(&upstream)["top_logprobs"], max);
+        }
+        // Another rollout may want other numbers of the same endpoint.
+        let result = run(u32::try_from(max).unwrap(), true, ASK).await;
+        assert_eq!(result.endpoint.top_logprobs_max, None);
+        assert!(
+            result
+                .findings
+                .iter()
+                .all(|it| it.code != Code::FewerAlternatives)
+        );
+        engine.close().await;
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_whose_first_answer_is_none_is_not_taken_for_one_without_tokens() {
+    let is_first = AtomicBool::new(true);
+    let profile = profile_of(move |asked| match is_first.swap(false, Ordering::Relaxed) {
+        true => whole(200, &json!({"choices": []})),
+        false => vllm(asked),
+    });
+    assert_eq!(profile.await.level, CaptureLevel::Tokens);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use rollcage_endpoints::choice::{EndpointChoice, EndpointRequest};
 use rollcage_proxy::endpoint::Endpoint;
 use rollcage_proxy::outbound::{ForbiddenAddress, client_for};
 use rollcage_proxy::probe::{Profile, probe};
-use rollcage_proxy::{Unusable, settle_model};
+use rollcage_proxy::{ModelSettings, Unusable, settle_model};
 
 /// Why an endpoint cannot be resolved.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +27,8 @@ pub(crate) async fn resolve(request: EndpointRequest) -> Result<(Endpoint, Profi
     let client = client_for(&endpoint.base_url, endpoint.guard.as_ref());
     let client = client.map_err(|error| Unusable::Other(error.to_string()))?;
     settle_model(&client, &mut endpoint).await?;
-    let profile = probe(&client, &endpoint).await?;
+    // Its sessions ask for no alternatives.
+    let top_logprobs = ModelSettings::default().top_logprobs;
+    let profile = probe(&client, &endpoint, top_logprobs).await?;
     Ok((endpoint, profile))
 }

@@ -176,7 +176,7 @@ impl CaptureServer {
         let outages = own_sessions.filter(|session| session.take_outage()).count();
         if outages > 0
             && let Ok(client) = client_for(&own.base_url, own.guard.as_ref())
-            && let Ok(profile) = probe(&client, own).await
+            && let Ok(profile) = probe(&client, own, ModelSettings::default().top_logprobs).await
         {
             *self.known_profile() = profile;
         }

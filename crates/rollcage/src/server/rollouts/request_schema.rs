@@ -198,7 +198,7 @@ fn number_or_mode(name: &str) -> (Value, &'static str) {
         ),
         "top_logprobs" => (
             json!({"type": "integer", "default": TOP_LOGPROBS, "minimum": 0, "maximum": 20}),
-            "Alternatives to ask for per token.",
+            "Alternatives to ask for per token; fewer where the endpoint refuses so many, with the finding `fewer_alternatives`.",
         ),
         "mode" => (
             json!({"type": "string", "default": Mode::default().as_str(), "enum": Mode::ALL.map(Mode::as_str)}),

@@ -6,12 +6,13 @@ use std::process::Command;
 use super::page::{Block, Page};
 
 /// Options of other programs that the pages speak of.
-const FOREIGN: [&str; 15] = [
+const FOREIGN: [&str; 16] = [
     "--cap-add",
     "--enable-auto-tool-choice",
     "--gpus",
     "--help",
     "--logprobs-mode",
+    "--max-logprobs",
     "--memory",
     "--privileged",
     "--read-only",
