@@ -20,6 +20,7 @@ mod drive;
 mod engine;
 mod environment;
 pub mod feed;
+mod history;
 mod installed;
 pub mod intake;
 mod judge;

@@ -15,6 +15,7 @@ use rollcage_sandbox::{Sandbox, User};
 
 use crate::environment;
 use crate::feed::Feed;
+use crate::history;
 use crate::installed;
 use crate::judge::Ending;
 use crate::layout;
@@ -91,6 +92,9 @@ impl Stage<'_> {
             result.findings.extend(undeclared);
         }
         self.network.shut();
+        result
+            .findings
+            .extend(history::settle(self.sandbox, self.plan).await?);
         installed::settle(self.sandbox, task).await?;
         let missing = locale::check(self.sandbox, task).await?;
         result.findings.extend(missing);

@@ -24,7 +24,9 @@ use crate::shell::run_command;
 use rollcage_model::text::chain;
 use rollcage_model::text::tail;
 
+mod counted;
 mod home;
+mod left;
 mod reward;
 
 use reward::{Grade, Remark, Reward};
@@ -108,8 +110,11 @@ pub(crate) async fn verify(
         reward.after(sandbox, index, &outcome).await?;
         result.verify_results.push(outcome);
     }
-    let Grade { reward, remark } = reward.grade(sandbox, &result.verify_results).await?;
-    let problem = remark.and_then(|remark| verifier.note(plan, remark));
+    let Grade { reward, remarks } = reward.grade(sandbox, &result.verify_results).await?;
+    let problems = remarks
+        .into_iter()
+        .map(|remark| verifier.note(plan, remark));
+    let problem = problems.fold(None, Option::or);
     result.findings.append(&mut verifier.findings);
     result.graded = problem.is_none();
     result.reward = problem.is_none().then_some(reward);

@@ -144,8 +144,12 @@ pub enum Code {
     RewardUnreadable,
     /// The reward lies outside its range.
     RewardOutOfRange,
+    /// Not all of the tests that must pass did, as the verifier's report says: the reward is 0.
+    TestsMissing,
     /// The endpoint's context is smaller than the agent's first prompt.
     ContextTooSmall,
+    /// A Git repository of the work directory holds commits that its HEAD does not reach: the agent can read them.
+    GitFuture,
     /// Processes survived setup without being declared as services; they were ended with the agent.
     ServicesKilled,
     /// A service ended by itself while something needed it.

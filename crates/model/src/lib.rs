@@ -3,7 +3,8 @@
 //!
 //! One half is plain data that the other crates share: [`task`] (what to do), [`script`] and [`drill`] (what the
 //! scripted endpoint plays), [`budget`], [`event`], [`ending`] (why rollouts end, and what follows from it),
-//! [`finding`], [`record`] (the result) and [`transcript`] (what an agent says of its own work).
+//! [`finding`], [`record`] (the result), [`transcript`] (what an agent says of its own work) and [`test_report`] (what a test
+//! runner says of tests).
 //!
 //! The other half leads from stored bytes to training data, in this order:
 //!
@@ -37,6 +38,7 @@ pub mod script;
 pub mod sequence;
 mod stitch;
 pub mod task;
+pub mod test_report;
 pub mod text;
 pub mod tokens;
 pub mod trace;

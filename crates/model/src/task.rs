@@ -10,6 +10,7 @@ use crate::network::Network;
 use crate::script::{self, Step, StepError};
 
 mod agent;
+mod counted;
 mod limits;
 pub mod mcp;
 mod place;
@@ -17,6 +18,7 @@ pub mod reward;
 mod service;
 
 pub use agent::{AgentLimits, AgentOptions, OptionValue, merge};
+pub use counted::{CountedTests, ReportFormat, RequiredTests};
 pub use limits::SandboxLimits;
 use mcp::{McpError, McpServers};
 pub use reward::RewardSource;
@@ -65,6 +67,9 @@ pub struct Task {
     /// Rollcage itself to run as root.
     #[serde(skip_serializing_if = "SetupUser::is_default")]
     pub setup_user: SetupUser,
+    /// Remove from the work directory's Git repositories what their HEAD does not reach, before the agent starts.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub git_strip: bool,
     /// One more setup command, run last, under the original's name. It is among `setup` once a task is read.
     #[serde(skip_serializing)]
     pub setup_shell: Option<String>,
@@ -87,6 +92,9 @@ pub struct Task {
     /// The least and the greatest reward; what a verifier writes beyond them counts as 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reward_range: Option<[f64; 2]>,
+    /// Tests that must have passed, as a report of the verifier's says; otherwise the reward is 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tests: Option<CountedTests>,
     /// Files to keep with the record when the verify commands have run, of any bytes: patterns of paths below the work
     /// directory, such as `out/**` and `*.bin`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -239,6 +247,7 @@ impl Default for Task {
             upload: BTreeMap::new(),
             setup: Vec::new(),
             setup_user: SetupUser::default(),
+            git_strip: false,
             setup_shell: None,
             services: Vec::new(),
             verify_services: Vec::new(),
@@ -246,6 +255,7 @@ impl Default for Task {
             test_script: None,
             reward: None,
             reward_range: None,
+            tests: None,
             artifacts: Vec::new(),
             patch: false,
             solution: Vec::new(),
@@ -313,6 +323,8 @@ pub enum TaskError {
         "`reward_range` must be two finite numbers, the least reward and the greatest, such as 0,1"
     )]
     RewardRange,
+    #[error("`tests`: {0}")]
+    Tests(&'static str),
     #[error("`artifacts`: {0}")]
     Artifacts(#[from] NotAGlob),
     #[error("`artifacts` are at most {ARTIFACTS_MAX} patterns")]
@@ -393,6 +405,7 @@ impl Task {
         }
         self.artifact_globs()?;
         reward::check_range(self.reward_range)?;
+        self.tests.as_ref().map_or(Ok(()), CountedTests::check)?;
         check_env(&self.env)?;
         place::check_timezone(self.timezone.as_deref())?;
         place::check_locale(self.locale.as_deref())?;

@@ -5,16 +5,16 @@
 //! to write it, as they leave it. Nothing that such code does to the file voids a grade: at worst it is 0.
 
 use std::collections::BTreeMap;
-use std::io;
 
 use rollcage_model::finding::Code;
 use rollcage_model::record::CommandResult;
 use rollcage_model::task::reward::{REWARD_FILE, REWARD_PATH};
 use rollcage_model::task::{RewardSource, TEST_SCRIPT, Task};
-use rollcage_model::text::chain;
-use rollcage_sandbox::{EntryKind, Error, FileStatus, Sandbox};
+use rollcage_sandbox::{Error, Sandbox};
 
-use super::{is_starved, unstarved};
+use super::counted::Counted;
+use super::left::{self, Left};
+use super::unstarved;
 use crate::plan::Plan;
 use crate::upload::Upload;
 
@@ -22,8 +22,6 @@ use crate::upload::Upload;
 const FILE_BYTES_MAX: u64 = 4096;
 /// What rewards are between, unless a task says otherwise.
 const USUAL: [f64; 2] = [0.0, 1.0];
-/// The owner's write permission.
-const OWNER_WRITES: u32 = 0o200;
 /// Shells report a command that was ended by signal N as 128 + N; there are 64 signals.
 const SIGNAL_CODES: std::ops::RangeInclusive<i32> = 129..=192;
 
@@ -59,25 +57,27 @@ enum Written {
 #[derive(Debug, PartialEq)]
 pub(super) struct Grade {
     pub(super) reward: f64,
-    pub(super) remark: Option<Remark>,
+    pub(super) remarks: Vec<Remark>,
 }
 
 /// The reward of one verification, from command to command.
-pub(super) struct Reward {
+pub(super) struct Reward<'a> {
     /// By command: whether it is one that writes the file.
     asks: Vec<bool>,
     range: Option<[f64; 2]>,
     /// What the last command that wrote anything wrote.
     written: Written,
+    counted: Option<Counted<'a>>,
 }
 
-impl Reward {
+impl<'a> Reward<'a> {
     /// `commands` are all of them, in their order.
-    pub(super) fn new(plan: &Plan, commands: &[&str]) -> Reward {
+    pub(super) fn new(plan: &'a Plan, commands: &[&str]) -> Self {
         Reward {
             asks: asking(&plan.task, &plan.uploads, commands),
             range: plan.task.reward_range,
             written: Written::Nothing,
+            counted: Counted::new(plan, commands),
         }
     }
 
@@ -86,7 +86,14 @@ impl Reward {
     }
 
     /// Takes away what earlier commands left.
-    pub(super) async fn before(&self, sandbox: &dyn Sandbox, index: usize) -> Result<(), Error> {
+    pub(super) async fn before(
+        &mut self,
+        sandbox: &dyn Sandbox,
+        index: usize,
+    ) -> Result<(), Error> {
+        if let Some(counted) = &mut self.counted {
+            counted.before(sandbox, index).await?;
+        }
         if index == 0 || !self.asks[index] {
             return Ok(());
         }
@@ -104,10 +111,13 @@ impl Reward {
         index: usize,
         outcome: &CommandResult,
     ) -> Result<(), Error> {
+        let is_ended = outcome.timed_out || SIGNAL_CODES.contains(&outcome.exit_code);
+        if let Some(counted) = self.counted.as_mut().filter(|_| !is_ended) {
+            counted.after(sandbox, index).await?;
+        }
         if !self.asks[index] {
             return Ok(());
         }
-        let is_ended = outcome.timed_out || SIGNAL_CODES.contains(&outcome.exit_code);
         let written = match is_ended {
             true => Written::Ended,
             false => read(sandbox).await?,
@@ -120,35 +130,42 @@ impl Reward {
 
     /// The grade, once all commands have ended. Never more than what the commands that ask for the file wrote to it.
     pub(super) async fn grade(
-        self,
+        mut self,
         sandbox: &dyn Sandbox,
         results: &[CommandResult],
     ) -> Result<Grade, Error> {
-        if !self.is_asked() {
-            let passed = results.iter().filter(|result| result.exit_code == 0);
-            return Ok(Grade {
-                reward: passed.count() as f64 / results.len() as f64,
-                remark: stray(sandbox).await?,
-            });
+        let counted = self.counted.take();
+        let mut grade = match self.is_asked() {
+            true => self.of_file(),
+            false => {
+                let passed = results.iter().filter(|result| result.exit_code == 0);
+                Grade {
+                    reward: passed.count() as f64 / results.len() as f64,
+                    remarks: stray(sandbox).await?.into_iter().collect(),
+                }
+            }
+        };
+        if let Some(missing) = counted.and_then(Counted::missing) {
+            grade.reward = 0.0;
+            grade.remarks.push(missing);
         }
-        Ok(match self.written {
+        Ok(grade)
+    }
+
+    fn of_file(self) -> Grade {
+        let none = |remark| Grade {
+            reward: 0.0,
+            remarks: Vec::from_iter(remark),
+        };
+        match self.written {
             Written::Number(reward) => within(reward, self.range),
-            Written::Useless(remark) => Grade {
-                reward: 0.0,
-                remark: Some(remark),
-            },
-            Written::Ended => Grade {
-                reward: 0.0,
-                remark: None,
-            },
-            Written::Nothing => Grade {
-                reward: 0.0,
-                remark: Some(Remark {
-                    code: Code::RewardUnreadable,
-                    text: format!("the verifier wrote no reward to {REWARD_PATH}"),
-                }),
-            },
-        })
+            Written::Useless(remark) => none(Some(remark)),
+            Written::Ended => none(None),
+            Written::Nothing => none(Some(Remark {
+                code: Code::RewardUnreadable,
+                text: format!("the verifier wrote no reward to {REWARD_PATH}"),
+            })),
+        }
     }
 }
 
@@ -159,83 +176,28 @@ fn asking(task: &Task, uploads: &BTreeMap<String, Upload>, commands: &[&str]) ->
     if task.reward == Some(RewardSource::ExitCodes) {
         return none;
     }
-    let names_it = |text: &str| text.contains(REWARD_FILE);
-    let uploads = uploads.iter().filter(|(_, upload)| match upload {
-        Upload::File { content, .. } => names_it(&String::from_utf8_lossy(content)),
-        Upload::Link { .. } | Upload::Directory => false,
-    });
-    let texts = task.files.iter().filter(|(_, text)| names_it(text));
-    let paths = texts
-        .map(|(path, _)| path)
-        .chain(uploads.map(|(path, _)| path));
-    let scripts: Vec<&str> = paths
-        .map(|path| path.rsplit('/').next().unwrap_or(path))
+    let named = left::named(REWARD_FILE, task, uploads, commands);
+    let by_command = commands.iter().zip(named.by_command);
+    let asking: Vec<bool> = by_command
+        .map(|(command, is_named)| is_named || *command == TEST_SCRIPT)
         .collect();
-    let asks = |command: &&str| {
-        *command == TEST_SCRIPT
-            || names_it(command)
-            || scripts.iter().any(|script| command.contains(script))
-    };
-    let asking: Vec<bool> = commands.iter().map(asks).collect();
-    let is_asked = task.reward == Some(RewardSource::File)
-        || !scripts.is_empty()
-        || task.author_texts().any(names_it);
     match asking.contains(&true) {
         true => asking,
-        false if is_asked => vec![true; commands.len()],
+        false if named.anywhere || task.reward == Some(RewardSource::File) => {
+            vec![true; commands.len()]
+        }
         false => none,
     }
 }
 
 async fn read(sandbox: &dyn Sandbox) -> Result<Written, Error> {
-    let status = match unstarved(|| sandbox.stat(REWARD_PATH)).await {
-        Ok(None) => return Ok(Written::Nothing),
-        Ok(Some(status)) => status,
-        Err(error) => return unreadable(error),
-    };
-    if let Some(why) = tampered(&status) {
-        return Ok(Written::Useless(Remark {
-            code: Code::RewardTampered,
-            text: format!("{REWARD_PATH} {why}"),
-        }));
-    }
-    match unstarved(|| sandbox.read_file(REWARD_PATH, FILE_BYTES_MAX)).await {
-        Ok(content) => Ok(parse(&String::from_utf8_lossy(&content))),
-        Err(error) => unreadable(error),
-    }
-}
-
-/// `Err` means that the sandbox itself is broken.
-fn unreadable(error: Error) -> Result<Written, Error> {
-    let code = match &error {
-        // The memory is used up by files of the agent, so the agent gets the reward for that.
-        error if is_starved(error) => Code::VerifierStarved,
-        Error::File { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-            return Ok(Written::Nothing);
-        }
-        Error::TooLarge { .. } | Error::NotRegular { .. } | Error::File { .. } => {
-            Code::RewardUnreadable
-        }
-        _ => return Err(error),
-    };
-    Ok(Written::Useless(Remark {
-        code,
-        text: format!("the reward could not be read ({})", chain(&error)),
-    }))
-}
-
-/// Why a file cannot be what a verifier wrote as it would.
-fn tampered(status: &FileStatus) -> Option<&'static str> {
-    match status.kind {
-        EntryKind::Directory => Some("is a directory"),
-        EntryKind::Symlink => Some("is a link"),
-        EntryKind::Other => Some("is no regular file"),
-        EntryKind::File if status.links != 1 => Some("has several names"),
-        EntryKind::File if status.mode & OWNER_WRITES == 0 => {
-            Some("cannot be written to by its owner")
-        }
-        EntryKind::File => None,
-    }
+    Ok(
+        match left::take(sandbox, REWARD_PATH, FILE_BYTES_MAX).await? {
+            Left::Nothing => Written::Nothing,
+            Left::Content(content) => parse(&String::from_utf8_lossy(&content)),
+            Left::Useless(remark) => Written::Useless(remark),
+        },
+    )
 }
 
 fn parse(text: &str) -> Written {
@@ -256,7 +218,7 @@ fn within(reward: f64, range: Option<[f64; 2]>) -> Grade {
     if (low..=high).contains(&reward) {
         return Grade {
             reward,
-            remark: None,
+            remarks: Vec::new(),
         };
     }
     let (counted, text) = match range {
@@ -273,10 +235,10 @@ fn within(reward: f64, range: Option<[f64; 2]>) -> Grade {
     };
     Grade {
         reward: counted,
-        remark: Some(Remark {
+        remarks: vec![Remark {
             code: Code::RewardOutOfRange,
             text,
-        }),
+        }],
     }
 }
 

@@ -45,6 +45,7 @@ const NOT_OF_LIVE: &[&str] = &[
     "patch",
     "reward",
     "reward_range",
+    "tests",
     "agent_timeout_s",
     "driver",
     "n",

@@ -17,6 +17,7 @@ mod endings;
 mod endpoints;
 mod faults;
 mod golden;
+mod grades;
 mod hostile;
 mod live_cli;
 mod live_engine;

@@ -60,49 +60,13 @@ fn only_a_finite_number_is_a_reward() {
 }
 
 #[test]
-fn only_a_plain_file_of_its_owners_counts() {
-    let plain = FileStatus {
-        kind: EntryKind::File,
-        mode: 0o644,
-        links: 1,
-        bytes: 2,
-    };
-    assert_eq!(tampered(&plain), None);
-    assert_eq!(
-        tampered(&FileStatus {
-            mode: 0o200,
-            ..plain
-        }),
-        None
-    );
-    for status in [
-        FileStatus {
-            mode: 0o444,
-            ..plain
-        },
-        FileStatus { links: 2, ..plain },
-        FileStatus {
-            kind: EntryKind::Symlink,
-            ..plain
-        },
-        FileStatus {
-            kind: EntryKind::Directory,
-            ..plain
-        },
-        FileStatus {
-            kind: EntryKind::Other,
-            ..plain
-        },
-    ] {
-        assert!(tampered(&status).is_some(), "{status:?}");
-    }
-}
-
-#[test]
 fn a_value_beyond_its_range_is_told_and_beyond_the_tasks_own_it_is_0() {
     let shown = |reward, range| {
         let grade = within(reward, range);
-        (grade.reward, grade.remark.map(|remark| remark.code))
+        (
+            grade.reward,
+            grade.remarks.first().map(|remark| remark.code),
+        )
     };
     let told = Some(Code::RewardOutOfRange);
     assert_eq!(shown(1.0, None), (1.0, None));

@@ -102,6 +102,7 @@ fn flags_say_what_a_form_has() {
     let command = check(&json!({
         "task_id": "t", "instruction": "- it's\n\"quoted\" $HOME\u{1b}[31m", "setup": ["a", "-b"], "verify": ["c 'd'"],
         "files": {"/tmp/x": "X\nY\n"}, "env": {"A": "1 2"}, "artifacts": ["out/**"], "patch": true, "reward": "file", "reward_range": [-0.5, 1],
+        "tests": {"passed": 5, "report": "r.xml"}, "git_strip": true,
         "agent": "claude", "driver": "cli", "n": 8, "group": "g 1", "labels": {"step": "12"},
         "base_url": "https://models.example/v1", "model": "m", "api_key": "sk-very-secret", "dialect": "anthropic",
         "disable_thinking": true, "max_tokens_cap": -1, "top_logprobs": 0, "temperature": 0.7, "sampling": "auto",
@@ -126,6 +127,7 @@ fn a_task_that_flags_cannot_say_becomes_a_file() {
         json!({"files": {"a=b": "c"}, "agent": "nop"}),
         json!({"files": {"a": "@c"}, "agent": "nop"}),
         json!({"test_script": "@true", "agent": "nop"}),
+        json!({"tests": {"passed": ["5"]}, "agent": "nop"}),
         json!({"mcp": {"weather": {"command": ["python3", "w.py"]}}, "agent": "nop"}),
         json!({"agent_options": {"config": {"a": 1}, "instructions": "x"}, "endpoint": "openai", "model": "m"}),
         json!({"network": {"allow_hosts": ["a.example"]}, "agent": "nop"}),

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use clap::{Args, FromArgMatches};
 use serde_json::{Value, json};
 
-use rollcage_model::task::{AgentOptions, Service};
+use rollcage_model::task::{AgentOptions, CountedTests, RequiredTests, Service};
 use rollcage_proxy::ModelSettings;
 
 use super::*;
@@ -31,6 +31,8 @@ const OF_THE_TASK: &[&str] = &[
     "test_script",
     "reward",
     "reward_range",
+    "tests",
+    "git_strip",
     "artifacts",
     "patch",
     "solution",
@@ -45,7 +47,7 @@ const OF_THE_TASK: &[&str] = &[
     "budget",
     "mode",
     "driver",
-    // On the command line each agent option is a flag.
+    // On the command line each agent option is a flag, and `tests` are two.
     "agent_options",
 ];
 
@@ -127,7 +129,8 @@ fn the_command_line_takes_the_same_names() {
     for name in OF_THE_TASK.iter().chain(OF_THE_RUN) {
         let flag = name.replace('_', "-");
         let is_there = flags.contains(&flag) || flags.contains(*name);
-        assert!(is_there || *name == "agent_options", "no flag --{flag}");
+        let is_several = ["agent_options", "tests"].contains(name);
+        assert!(is_there || is_several, "no flag --{flag}");
     }
     let options: Vec<_> = OPTION_FLAGS.iter().map(|(option, _)| *option).collect();
     assert_eq!(set(&[&options]), set(&[AgentOptions::NAMES]));
@@ -149,7 +152,8 @@ fn a_task_file_takes_the_same_names() {
         "mode" => json!("black_box"),
         "setup_user" => json!("root"),
         "driver" => json!("serve"),
-        "patch" => json!(true),
+        "patch" | "git_strip" => json!(true),
+        "tests" => json!({"passed": 1}),
         "reward" => json!("file"),
         "reward_range" => json!([0, 1]),
         _ => json!({}),
@@ -175,6 +179,8 @@ fn a_task_file_takes_the_same_names() {
         patch: true,
         reward: Some(rollcage_model::task::RewardSource::File),
         reward_range: Some([0.0, 1.0]),
+        tests: Some(CountedTests::new(RequiredTests::Count(1))),
+        git_strip: true,
         driver: Some(rollcage_model::task::AgentDriver::Serve),
         network: serde_json::from_value(json!({"agent": "open"})).unwrap(),
         setup_user: rollcage_model::task::SetupUser::Root,
@@ -259,6 +265,13 @@ fn options_mean_the_same_everywhere() {
         "file",
         "--reward-range",
         "-1,1",
+        "--tests-passed",
+        "a::b",
+        "--tests-passed",
+        "c",
+        "--tests-report",
+        "ctrf.json",
+        "--git-strip",
         "--files",
         "/tmp/x=X",
         "--agent-timeout-s",
@@ -298,6 +311,7 @@ fn options_mean_the_same_everywhere() {
     let asked = json!({
         "instruction": "go", "task_id": "t", "setup": ["a"], "setup_shell": "b", "test_script": "c",
         "reward": "file", "reward_range": [-1, 1],
+        "tests": {"passed": ["a::b", "c"], "report": "ctrf.json"}, "git_strip": true,
         "services": ["serve"], "verify_services": [{"run": "serve again"}],
         "upload_files": {"/tmp/x": "X"}, "agent_timeout_s": 5, "command_timeout_s": 7,
         "limits": {"memory_mb": 64, "cpus": 0.5, "shm_mb": 8},
@@ -308,6 +322,7 @@ fn options_mean_the_same_everywhere() {
         "base_url": "http://127.0.0.1:9", "model": "m",
     });
     let file = "task_id = 't'\ninstruction = 'go'\nsetup = ['a']\nsetup_shell = 'b'\ntest_script = 'c'\nreward = 'file'\nreward_range = [-1, 1]\n\
+        tests = {passed = ['a::b', 'c'], report = 'ctrf.json'}\ngit_strip = true\n\
         timezone = 'Europe/Berlin'\nlocale = 'de_DE.UTF-8'\nservices = ['serve']\nverify_services = [{run = 'serve again'}]\n\
         agent_timeout_s = 5\ncommand_timeout_s = 7\nmode = 'black_box'\n\
         upload_files = {'/tmp/x' = 'X'}\nlimits = {memory_mb = 64, cpus = 0.5, shm_mb = 8}\n\

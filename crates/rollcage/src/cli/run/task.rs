@@ -11,7 +11,10 @@ use serde_json::{Map, Value};
 use rollcage_model::network::{HostEntry, Network, NotAHost, NotAPhase, Phase, Policy};
 use rollcage_model::script::Step;
 use rollcage_model::task::reward::parse_range;
-use rollcage_model::task::{AgentDriver, Mode, RewardSource, Service, SetupUser, Task, TaskError};
+use rollcage_model::task::{
+    AgentDriver, CountedTests, Mode, RequiredTests, RewardSource, Service, SetupUser, Task,
+    TaskError,
+};
 
 use super::options::{text_or_file, variable};
 use crate::UsageError;
@@ -81,6 +84,15 @@ pub(super) struct TaskOverrides {
     #[arg(long, value_name = "MIN,MAX", value_parser = reward_range, allow_hyphen_values = true)]
     reward_range: Option<RewardRange>,
 
+    /// Tests that must have passed, or the reward is 0: how many, or the name of one (repeatable)
+    #[arg(long, value_name = "N|TEST")]
+    tests_passed: Vec<String>,
+
+    /// The report of them that a verify command writes to /home/user/logs/verifier: JUnit's XML (junit.xml, the default) or
+    /// CTRF's JSON
+    #[arg(long, value_name = "NAME.xml|NAME.json")]
+    tests_report: Option<String>,
+
     /// The agent's time, in seconds
     #[arg(long, visible_alias = "timeout", value_name = "SECONDS")]
     agent_timeout_s: Option<f64>,
@@ -119,6 +131,11 @@ pub(crate) struct PlaceOverrides {
     /// Who runs setup commands: root's installs are the system's, and apt-get works
     #[arg(long, value_name = "user|root", value_parser = setup_user)]
     setup_user: Option<SetupUser>,
+
+    /// Before the agent starts, remove from the work directory's Git repositories what their HEAD does not reach: branches,
+    /// stashes, reflogs and objects
+    #[arg(long)]
+    git_strip: bool,
 
     /// What a phase may reach: PHASE is setup, agent or verify; POLICY is none, open (the web, ssh and git on public
     /// addresses), allowlist (what --allow-host lists) or hosts by commas (repeatable). Setup commands have `open`, the
@@ -210,9 +227,28 @@ impl TaskOverrides {
         task.patch |= self.patch;
         task.reward = self.reward.or(task.reward);
         task.reward_range = self.reward_range.map(|range| range.0).or(task.reward_range);
+        self.count_tests(task)?;
         task.agent_timeout_s = self.agent_timeout_s.or(task.agent_timeout_s);
         task.driver = self.driver.or(task.driver);
         self.place.apply(loaded)
+    }
+
+    fn count_tests(&self, task: &mut Task) -> anyhow::Result<()> {
+        if !self.tests_passed.is_empty() {
+            let passed = RequiredTests::read(&self.tests_passed);
+            match &mut task.tests {
+                Some(tests) => tests.passed = passed,
+                None => task.tests = Some(CountedTests::new(passed)),
+            }
+        }
+        if let Some(report) = &self.tests_report {
+            let tests = task.tests.as_mut();
+            let tests = tests.ok_or_else(|| {
+                UsageError("--tests-report needs --tests-passed, or a task with `tests`".to_owned())
+            })?;
+            tests.report.clone_from(report);
+        }
+        Ok(())
     }
 }
 
@@ -240,6 +276,7 @@ impl PlaceOverrides {
         task.locale = self.locale.clone().or(task.locale.take());
         task.mode = self.mode.unwrap_or(task.mode);
         task.setup_user = self.setup_user.unwrap_or(task.setup_user);
+        task.git_strip |= self.git_strip;
         self.change_network(&mut task.network)?;
         Ok(())
     }

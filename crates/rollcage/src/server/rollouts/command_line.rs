@@ -136,6 +136,13 @@ impl Flags {
             "reward-range",
             range.map(|[low, high]| format!("{low},{high}")),
         );
+        if let Some(tests) = &task.tests
+            && let Some(words) = tests.passed.words()
+        {
+            self.add_all("tests-passed", &words);
+            self.add("tests-report", &tests.report);
+            rest.tests = None;
+        }
         self.add_place(task, &mut rest);
         self.add_network(&task.network, &mut rest);
         rest
@@ -159,6 +166,9 @@ impl Flags {
         }
         if std::mem::take(&mut rest.setup_user) != SetupUser::default() {
             self.add("setup-user", task.setup_user.as_str());
+        }
+        if std::mem::take(&mut rest.git_strip) {
+            self.words.push("--git-strip".to_owned());
         }
         self.add_some("effort", rest.agent.effort.take());
         self.add_some("agent-log-level", rest.agent.log_level.take());

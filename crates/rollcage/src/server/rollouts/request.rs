@@ -75,6 +75,8 @@ pub(crate) const NAMES: &[&str] = &[
     "test_script",
     "reward",
     "reward_range",
+    "tests",
+    "git_strip",
     "template",
 ];
 
@@ -245,6 +247,8 @@ fn read_task(
     let source = choice(given, "reward", &RewardSource::ALL, RewardSource::as_str)?;
     task.reward = source.or(task.reward);
     task.reward_range = given.parsed("reward_range")?.or(task.reward_range);
+    task.tests = given.parsed("tests")?.or(task.tests.take());
+    replace(&mut task.git_strip, given.flag("git_strip")?);
     task.setup.extend(given.text("setup_shell")?);
     task.test_script = given.text("test_script")?.or(task.test_script.take());
     files::read(given, &mut loaded)?;

@@ -114,6 +114,14 @@ fn argument(name: &str) -> Value {
             json!({"type": ["array", "null"], "items": {"type": "number"}, "minItems": 2, "maxItems": 2, "default": null}),
             "The least and the greatest reward: what a verifier writes beyond them counts as 0.",
         ),
+        "tests" => (
+            counted_tests(),
+            "Tests that must have passed, or the reward is 0: how many or which, and the report of them that a verify command writes to /home/user/logs/verifier (`.xml` is JUnit's format, `.json` CTRF).",
+        ),
+        "git_strip" => (
+            flag(),
+            "Remove from the work directory's Git repositories what their HEAD does not reach, before the agent starts.",
+        ),
         "patch" => (
             flag(),
             "Keep what the agent changed in the work directory, as a patch with the record.",
@@ -269,6 +277,17 @@ fn services() -> Value {
 
 fn text_map() -> Value {
     json!({"type": ["object", "null"], "additionalProperties": {"type": "string"}, "default": null})
+}
+
+fn counted_tests() -> Value {
+    let passed = json!({"anyOf": [
+        {"type": "integer", "minimum": 1},
+        {"type": "array", "items": {"type": "string"}, "minItems": 1},
+    ]});
+    json!({
+        "type": ["object", "null"], "default": null, "required": ["passed"], "additionalProperties": false,
+        "properties": {"passed": passed, "report": {"type": "string", "default": "junit.xml"}},
+    })
 }
 
 fn files() -> Value {
