@@ -15,12 +15,14 @@ pub mod mcp;
 mod place;
 pub mod reward;
 mod service;
+mod trust;
 
 pub use agent::{AgentLimits, AgentOptions, OptionValue, merge};
 pub use limits::SandboxLimits;
 use mcp::{McpError, McpServers};
 pub use reward::RewardSource;
 pub use service::{READY_TIMEOUT_S, Service};
+pub use trust::VerifyTrust;
 
 pub const WORKDIR: &str = "/home/user/workdir";
 /// Where the instruction lies, unless a task puts a file of its own there.
@@ -87,6 +89,11 @@ pub struct Task {
     /// The least and the greatest reward; what a verifier writes beyond them counts as 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reward_range: Option<[f64; 2]>,
+    /// What of the agent's the verify commands obey, which they do not by themselves: `home` (its start files and settings),
+    /// `modules` (Python modules under taken names), `pytest` (settings and plugins, for the verifier's tests), `git` (the
+    /// repository's configuration) and `hooks` (of git).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub verify_trust: Vec<VerifyTrust>,
     /// Files to keep with the record when the verify commands have run, of any bytes: patterns of paths below the work
     /// directory, such as `out/**` and `*.bin`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -246,6 +253,7 @@ impl Default for Task {
             test_script: None,
             reward: None,
             reward_range: None,
+            verify_trust: Vec::new(),
             artifacts: Vec::new(),
             patch: false,
             solution: Vec::new(),

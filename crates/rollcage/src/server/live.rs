@@ -44,6 +44,7 @@ const NOT_OF_LIVE: &[&str] = &[
     "patch",
     "reward",
     "reward_range",
+    "verify_trust",
     "agent_timeout_s",
     "driver",
     "n",

@@ -101,7 +101,7 @@ fn a_small_task_is_one_line() {
 fn flags_say_what_a_form_has() {
     let command = check(&json!({
         "task_id": "t", "instruction": "- it's\n\"quoted\" $HOME\u{1b}[31m", "setup": ["a", "-b"], "verify": ["c 'd'"],
-        "files": {"/tmp/x": "X\nY\n"}, "env": {"A": "1 2"}, "artifacts": ["out/**"], "patch": true, "reward": "file", "reward_range": [-0.5, 1],
+        "files": {"/tmp/x": "X\nY\n"}, "env": {"A": "1 2"}, "artifacts": ["out/**"], "patch": true, "reward": "file", "reward_range": [-0.5, 1], "verify_trust": ["git", "hooks"],
         "agent": "claude", "driver": "cli", "n": 8, "group": "g 1", "labels": {"step": "12"},
         "base_url": "https://models.example/v1", "model": "m", "api_key": "sk-very-secret", "dialect": "anthropic",
         "disable_thinking": true, "max_tokens_cap": -1, "top_logprobs": 0, "temperature": 0.7, "sampling": "auto",

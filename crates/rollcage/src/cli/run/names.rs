@@ -31,6 +31,7 @@ const OF_THE_TASK: &[&str] = &[
     "test_script",
     "reward",
     "reward_range",
+    "verify_trust",
     "artifacts",
     "patch",
     "solution",
@@ -152,6 +153,7 @@ fn a_task_file_takes_the_same_names() {
         "patch" => json!(true),
         "reward" => json!("file"),
         "reward_range" => json!([0, 1]),
+        "verify_trust" => json!(["home"]),
         _ => json!({}),
     };
     for name in OF_THE_TASK {
@@ -175,6 +177,7 @@ fn a_task_file_takes_the_same_names() {
         patch: true,
         reward: Some(rollcage_model::task::RewardSource::File),
         reward_range: Some([0.0, 1.0]),
+        verify_trust: vec![rollcage_model::task::VerifyTrust::Home],
         driver: Some(rollcage_model::task::AgentDriver::Serve),
         network: serde_json::from_value(json!({"agent": "open"})).unwrap(),
         setup_user: rollcage_model::task::SetupUser::Root,
@@ -259,6 +262,8 @@ fn options_mean_the_same_everywhere() {
         "file",
         "--reward-range",
         "-1,1",
+        "--verify-trust",
+        "modules",
         "--files",
         "/tmp/x=X",
         "--agent-timeout-s",
@@ -297,7 +302,7 @@ fn options_mean_the_same_everywhere() {
     assert_eq!(made.settings.tokens_max, None);
     let asked = json!({
         "instruction": "go", "task_id": "t", "setup": ["a"], "setup_shell": "b", "test_script": "c",
-        "reward": "file", "reward_range": [-1, 1],
+        "reward": "file", "reward_range": [-1, 1], "verify_trust": ["modules"],
         "services": ["serve"], "verify_services": [{"run": "serve again"}],
         "upload_files": {"/tmp/x": "X"}, "agent_timeout_s": 5, "command_timeout_s": 7,
         "limits": {"memory_mb": 64, "cpus": 0.5, "shm_mb": 8},
@@ -307,7 +312,7 @@ fn options_mean_the_same_everywhere() {
         "labels": {"step": "12"}, "endpoint": "vllm",
         "base_url": "http://127.0.0.1:9", "model": "m",
     });
-    let file = "task_id = 't'\ninstruction = 'go'\nsetup = ['a']\nsetup_shell = 'b'\ntest_script = 'c'\nreward = 'file'\nreward_range = [-1, 1]\n\
+    let file = "task_id = 't'\ninstruction = 'go'\nsetup = ['a']\nsetup_shell = 'b'\ntest_script = 'c'\nreward = 'file'\nreward_range = [-1, 1]\nverify_trust = ['modules']\n\
         timezone = 'Europe/Berlin'\nlocale = 'de_DE.UTF-8'\nservices = ['serve']\nverify_services = [{run = 'serve again'}]\n\
         agent_timeout_s = 5\ncommand_timeout_s = 7\nmode = 'black_box'\n\
         upload_files = {'/tmp/x' = 'X'}\nlimits = {memory_mb = 64, cpus = 0.5, shm_mb = 8}\n\

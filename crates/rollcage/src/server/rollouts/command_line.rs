@@ -136,6 +136,9 @@ impl Flags {
             "reward-range",
             range.map(|[low, high]| format!("{low},{high}")),
         );
+        for trust in rest.verify_trust.drain(..) {
+            self.add("verify-trust", trust.as_str());
+        }
         self.add_place(task, &mut rest);
         self.add_network(&task.network, &mut rest);
         rest

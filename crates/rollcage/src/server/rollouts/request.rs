@@ -73,6 +73,7 @@ pub(crate) const NAMES: &[&str] = &[
     "test_script",
     "reward",
     "reward_range",
+    "verify_trust",
     "template",
 ];
 
@@ -98,7 +99,7 @@ pub(crate) const LIMITS: &[&str] = &[
 
 /// What a client can have run in a sandbox. A task of the server's keeps the right to the hosts that its operator listed
 /// for it only without any of these.
-const RUNS: [&str; 17] = [
+const RUNS: [&str; 18] = [
     "instruction",
     "setup",
     "services",
@@ -109,6 +110,7 @@ const RUNS: [&str; 17] = [
     "test_script",
     "reward",
     "reward_range",
+    "verify_trust",
     "solution",
     "files",
     "upload_files",
@@ -265,6 +267,7 @@ fn read_task(
     let source = choice(given, "reward", &RewardSource::ALL, RewardSource::as_str)?;
     task.reward = source.or(task.reward);
     task.reward_range = given.parsed("reward_range")?.or(task.reward_range);
+    replace(&mut task.verify_trust, given.parsed("verify_trust")?);
     task.setup.extend(given.text("setup_shell")?);
     task.test_script = given.text("test_script")?.or(task.test_script.take());
     files::read(given, &mut loaded)?;

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use rollcage_model::task::{
     AGENT_TIMEOUT_S, AgentDriver, AgentOptions, COMMAND_TIMEOUT_S, MAX_TOKENS_CAP, Mode,
-    READY_TIMEOUT_S, RewardSource, TOP_LOGPROBS,
+    READY_TIMEOUT_S, RewardSource, TOP_LOGPROBS, VerifyTrust,
 };
 use rollcage_proxy::SamplingPolicy;
 
@@ -113,6 +113,10 @@ fn argument(name: &str) -> Value {
         "reward_range" => (
             json!({"type": ["array", "null"], "items": {"type": "number"}, "minItems": 2, "maxItems": 2, "default": null}),
             "The least and the greatest reward: what a verifier writes beyond them counts as 0.",
+        ),
+        "verify_trust" => (
+            json!({"type": "array", "items": {"enum": VerifyTrust::ALL.map(VerifyTrust::as_str)}, "default": []}),
+            "What of the agent's the verify commands obey: its start files and settings (`home`), Python modules under names that others have (`modules`), settings and plugins of pytest for the verifier's tests (`pytest`), the repository's configuration (`git`), git's hooks (`hooks`).",
         ),
         "patch" => (
             flag(),
