@@ -19,7 +19,6 @@ use crate::context::Context;
 use crate::controls::Controls;
 use crate::drive::serve::ServedAgent;
 use crate::drive::{DriveContext, drive, driver};
-use crate::environment;
 use crate::feed::Feed;
 use crate::installed;
 use crate::intake::{PlanError, ResolvedRollout};
@@ -397,7 +396,8 @@ impl OpenRollout<'_> {
         self.network
             .enter(network::Phase::Verify, self.sandbox)
             .await?;
-        let env = environment::of_verify(&self.stage().environment(network::Phase::Verify));
+        let env = self.stage().environment(network::Phase::Verify);
+        let env = verify::environment(self.plan, &env);
         let problem =
             verify::verify(self.sandbox, self.plan, env, services, result, report).await?;
         self.network.shut();

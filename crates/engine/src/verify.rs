@@ -16,6 +16,7 @@ use rollcage_model::task::TEST_SCRIPT;
 use rollcage_sandbox::guest::{HOME, WORKDIR};
 use rollcage_sandbox::{Command, Error, OutputLimit, Sandbox, run};
 
+use crate::environment::of_verify;
 use crate::layout;
 use crate::place::placements;
 use crate::plan::Plan;
@@ -24,6 +25,7 @@ use crate::shell::run_command;
 use rollcage_model::text::chain;
 use rollcage_model::text::tail;
 
+mod guard;
 mod home;
 mod reward;
 
@@ -35,6 +37,15 @@ const ELSEWHERE: &str = "/";
 /// How long to retry while the kernel still charges memory and processes of the dead to the sandbox.
 const STARVED_LIMIT: Duration = Duration::from_secs(3);
 const STARVED_PAUSE: Duration = Duration::from_millis(20);
+
+/// The environment of verify commands, over the task's variables.
+pub(crate) fn environment(
+    plan: &Plan,
+    variables: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let trust = &plan.task.verify_trust;
+    of_verify(variables, trust, &guard::named_modules(plan))
+}
 
 /// A progress report about one setup or verify command.
 pub(crate) enum CommandProgress<'a> {
@@ -96,6 +107,9 @@ pub(crate) async fn verify(
                 index + 1
             );
             verifier.find(Code::VerifyLeftProcesses, text);
+        }
+        for (code, text) in guard::found(sandbox).await? {
+            verifier.find(code, text);
         }
         reward.after(sandbox, index, &outcome).await?;
         result.verify_results.push(outcome);

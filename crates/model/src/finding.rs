@@ -144,6 +144,15 @@ pub enum Code {
     RewardUnreadable,
     /// The reward lies outside its range.
     RewardOutOfRange,
+    /// Python modules or bytecode that the agent added under names that the standard library or setup's packages have: they
+    /// were not used.
+    ModulesShadowed,
+    /// Settings, a `conftest.py` or plugins of the agent's that pytest would have taken for tests of the verifier.
+    PytestSettingsIgnored,
+    /// Keys of a repository's configuration that name programs, or its hooks, which were not obeyed.
+    GitSettingsIgnored,
+    /// Something of ours that keeps the agent's files from deciding how they are checked failed, so that they may have.
+    VerifyUnguarded,
     /// The endpoint's context is smaller than the agent's first prompt.
     ContextTooSmall,
     /// Processes survived setup without being declared as services; they were ended with the agent.

@@ -9,6 +9,7 @@
 mod addresses;
 mod agents;
 mod anthropic;
+mod cheats;
 mod cli;
 mod docs;
 mod drill;
@@ -17,6 +18,7 @@ mod endings;
 mod endpoints;
 mod faults;
 mod golden;
+mod honest;
 mod hostile;
 mod live_cli;
 mod live_engine;
