@@ -6,8 +6,10 @@
 use std::collections::BTreeMap;
 
 use rollcage_agents::base_environment;
-use rollcage_model::task::Task;
-use rollcage_sandbox::guest::{ALIASES, HOME, PYTHON_BASE, SETUP, VERIFY_BIN, VERIFY_HOME};
+use rollcage_model::task::{Task, VerifyTrust};
+use rollcage_sandbox::guest::{
+    ALIASES, HOME, PYTHON_BASE, SETUP, VERIFY_BIN, VERIFY_GIT_CONFIG, VERIFY_HOME, VERIFY_PYTHON,
+};
 
 type Variables = BTreeMap<String, String>;
 
@@ -58,15 +60,32 @@ pub(crate) fn of_agent(extra: &Variables) -> Variables {
     join(fixed, extra)
 }
 
-/// For verify commands: nothing of the agent's is found before anything else, and none of its code runs by itself.
-pub(crate) fn of_verify(extra: &Variables) -> Variables {
+/// For verify commands: nothing of the agent's is found before anything else, and none of its code runs by itself. `modules`
+/// are names of Python modules that the author's texts have.
+pub(crate) fn of_verify(extra: &Variables, trust: &[VerifyTrust], modules: &str) -> Variables {
     let path = format!("{VERIFY_BIN}:{SETUP}/bin:{SYSTEM}:{ALIASES}:{HOME}/.local/bin");
+    let home = match trust.contains(&VerifyTrust::Home) {
+        true => HOME,
+        false => VERIFY_HOME,
+    };
+    let trust: Vec<&str> = trust.iter().map(|trust| trust.as_str()).collect();
     let fixed = [
         ("PATH", path),
-        ("HOME", VERIFY_HOME.to_owned()),
+        ("HOME", home.to_owned()),
         ("PYTHONUSERBASE", PYTHON_BASE.to_owned()),
+        ("PYTHONPATH", VERIFY_PYTHON.to_owned()),
+        ("ROLLCAGE_VERIFY_MODULES", modules.to_owned()),
+        ("ROLLCAGE_VERIFY_TRUST", trust.join(",")),
+        ("GIT_CONFIG_SYSTEM", VERIFY_GIT_CONFIG.to_owned()),
+        // Of a project's .npmrc. npm takes an empty variable for none.
+        ("NPM_CONFIG_SCRIPT_SHELL", "/bin/sh".to_owned()),
+        ("NPM_CONFIG_NODE_OPTIONS", " ".to_owned()),
     ];
-    join(fixed, extra)
+    let mut all = join(fixed, extra);
+    if let Some(own) = extra.get("PYTHONPATH") {
+        all.insert("PYTHONPATH".to_owned(), format!("{VERIFY_PYTHON}:{own}"));
+    }
+    all
 }
 
 fn join<const N: usize>(fixed: [(&str, String); N], extra: &Variables) -> Variables {

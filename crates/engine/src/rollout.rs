@@ -19,7 +19,6 @@ use crate::context::Context;
 use crate::controls::Controls;
 use crate::drive::serve::ServedAgent;
 use crate::drive::{DriveContext, drive, driver};
-use crate::environment;
 use crate::feed::Feed;
 use crate::installed;
 use crate::intake::{PlanError, ResolvedRollout};
@@ -403,10 +402,7 @@ impl OpenRollout<'_> {
             .enter(network::Phase::Verify, self.sandbox)
             .await?;
         let env = self.stage().environment(network::Phase::Verify);
-        let env = verify::Environments {
-            verifier: environment::of_verify(&env),
-            agent: environment::of_agent(&env),
-        };
+        let env = verify::Environments::of(self.plan, &env);
         let problem =
             verify::verify(self.sandbox, self.plan, env, services, result, report).await?;
         self.network.shut();

@@ -16,6 +16,7 @@ use rollcage_model::task::TEST_SCRIPT;
 use rollcage_sandbox::guest::{HOME, WORKDIR};
 use rollcage_sandbox::{Command, Error, OutputLimit, Sandbox, run};
 
+use crate::environment::{of_agent, of_verify};
 use crate::layout;
 use crate::place::placements;
 use crate::plan::Plan;
@@ -25,6 +26,7 @@ use rollcage_model::text::chain;
 use rollcage_model::text::tail;
 
 mod counted;
+mod guard;
 mod home;
 mod left;
 mod reward;
@@ -50,6 +52,17 @@ pub(crate) struct Environments {
     pub(crate) verifier: BTreeMap<String, String>,
     /// Of what they run with `as-agent`.
     pub(crate) agent: BTreeMap<String, String>,
+}
+
+impl Environments {
+    /// Over the task's variables.
+    pub(crate) fn of(plan: &Plan, variables: &BTreeMap<String, String>) -> Environments {
+        let trust = &plan.task.verify_trust;
+        Environments {
+            verifier: of_verify(variables, trust, &guard::named_modules(plan)),
+            agent: of_agent(variables),
+        }
+    }
 }
 
 /// Runs every verify command, whatever its exit code, and finds the reward. Returns what is wrong with the verifier itself,
@@ -106,6 +119,9 @@ pub(crate) async fn verify(
                 index + 1
             );
             verifier.find(Code::VerifyLeftProcesses, text);
+        }
+        for (code, text) in guard::found(sandbox).await? {
+            verifier.find(code, text);
         }
         reward.after(sandbox, index, &outcome).await?;
         result.verify_results.push(outcome);

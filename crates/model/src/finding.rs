@@ -146,6 +146,15 @@ pub enum Code {
     RewardOutOfRange,
     /// Not all of the tests that must pass did, as the verifier's report says: the reward is 0.
     TestsMissing,
+    /// Python modules or bytecode that the agent added under names that the standard library or setup's packages have: they
+    /// were not used.
+    ModulesShadowed,
+    /// Settings, a `conftest.py` or plugins of the agent's that pytest would have taken for tests of the verifier.
+    PytestSettingsIgnored,
+    /// Keys of a repository's configuration that name programs, or its hooks, which were not obeyed.
+    GitSettingsIgnored,
+    /// Something of ours that keeps the agent's files from deciding how they are checked failed, so that they may have.
+    VerifyUnguarded,
     /// The endpoint's context is smaller than the agent's first prompt.
     ContextTooSmall,
     /// A Git repository of the work directory holds commits that its HEAD does not reach: the agent can read them.

@@ -16,6 +16,7 @@ pub mod mcp;
 mod place;
 pub mod reward;
 mod service;
+mod trust;
 
 pub use agent::{AgentLimits, AgentOptions, OptionValue, merge};
 pub use counted::{CountedTests, ReportFormat, RequiredTests};
@@ -23,6 +24,7 @@ pub use limits::SandboxLimits;
 use mcp::{McpError, McpServers};
 pub use reward::RewardSource;
 pub use service::{READY_TIMEOUT_S, Service};
+pub use trust::VerifyTrust;
 
 pub const WORKDIR: &str = "/home/user/workdir";
 /// Where the instruction lies, unless a task puts a file of its own there.
@@ -95,6 +97,11 @@ pub struct Task {
     /// Tests that must have passed, as a report of the verifier's says; otherwise the reward is 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tests: Option<CountedTests>,
+    /// What of the agent's the verify commands obey, which they do not by themselves: `home` (its start files and settings),
+    /// `modules` (Python modules under taken names), `pytest` (settings and plugins, for the verifier's tests), `git` (the
+    /// repository's configuration) and `hooks` (of git).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub verify_trust: Vec<VerifyTrust>,
     /// Files to keep with the record when the verify commands have run, of any bytes: patterns of paths below the work
     /// directory, such as `out/**` and `*.bin`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -256,6 +263,7 @@ impl Default for Task {
             reward: None,
             reward_range: None,
             tests: None,
+            verify_trust: Vec::new(),
             artifacts: Vec::new(),
             patch: false,
             solution: Vec::new(),

@@ -174,12 +174,6 @@ pub(crate) fn own_agents() -> anyhow::Result<impl Fn() -> Vec<Arc<dyn Agent>>> {
     Ok(move || rollcage_agents::readable_in(&folder, &pins))
 }
 
-/// Looks for the user's own agents whenever it is called.
-pub(crate) fn own_agents() -> anyhow::Result<impl Fn() -> Vec<Arc<dyn Agent>>> {
-    let folder = home()?.join(AGENTS);
-    Ok(move || rollcage_agents::readable_in(&folder))
-}
-
 /// The agent that a user means: a name, a name with a version, or a manifest file.
 pub(crate) fn agent(text: &str) -> anyhow::Result<(Arc<dyn Agent>, VersionRequest)> {
     if text.ends_with(".toml") {

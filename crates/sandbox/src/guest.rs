@@ -38,6 +38,13 @@ pub const VERIFY_RUN: &str = "/opt/rollcage/verify/run";
 pub const AS_AGENT_SOCKET: &str = "as-agent";
 /// The entries of [`HOME`] whose names begin with a dot, as they were when setup ended. Read-only for the agent.
 pub const KEPT_HOME: &str = "/opt/setup/.home";
+/// Modules of ours that a verify command's Python loads first.
+pub const VERIFY_PYTHON: &str = "/opt/rollcage/verify/python";
+/// Settings of git that all others come before.
+pub const VERIFY_GIT_CONFIG: &str = "/opt/rollcage/verify/gitconfig";
+/// Where our programs write down what of the agent's they did not obey: a word for its kind, a tab and what it is, line by line.
+/// Code under test can write there as well.
+pub const VERIFY_FOUND: &str = "/opt/rollcage/verify/home/.rollcage/found";
 /// Links for programs that tasks expect under a name which the host does not have.
 pub const ALIASES: &str = "/opt/rollcage/bin";
 /// Where an agent's bundle is shown.

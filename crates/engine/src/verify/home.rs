@@ -1,6 +1,7 @@
 //! What the author of a task names of the agent's home. Other entries that begin with a dot are settings of programs, and
 //! verify commands see those as they were when setup ended.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -16,6 +17,15 @@ const NEAR_CHARS: usize = 24;
 
 /// Paths below the home that verify commands, or tests, name, such as `.vimrc`.
 pub(super) fn named(plan: &Plan) -> Vec<PathBuf> {
+    let mut named = BTreeSet::new();
+    for text in verifier_texts(plan) {
+        collect(&text, &mut named);
+    }
+    named.into_iter().collect()
+}
+
+/// What the author wrote for the verifier.
+pub(super) fn verifier_texts(plan: &Plan) -> Vec<Cow<'_, str>> {
     let task = &plan.task;
     let services = task.verify_services.iter();
     let services = services.flat_map(|service| [Some(&service.run), service.ready.as_ref()]);
@@ -23,16 +33,13 @@ pub(super) fn named(plan: &Plan) -> Vec<PathBuf> {
     let is_of_tests = |path: &String| path_inside(path).is_ok_and(|path| is_test(&path));
     let files = task.files.iter().filter(|(path, _)| is_of_tests(path));
     let texts = texts.chain(files.map(|(_, text)| text)).map(String::as_str);
-    let mut named = BTreeSet::new();
-    for text in texts.chain(task.test_script()) {
-        collect(text, &mut named);
-    }
+    let mut texts: Vec<_> = texts.chain(task.test_script()).map(Cow::Borrowed).collect();
     for (_, upload) in plan.uploads.iter().filter(|(path, _)| is_of_tests(path)) {
         if let Upload::File { content, .. } = upload {
-            collect(&String::from_utf8_lossy(content), &mut named);
+            texts.push(String::from_utf8_lossy(content));
         }
     }
-    named.into_iter().collect()
+    texts
 }
 
 fn collect(text: &str, named: &mut BTreeSet<PathBuf>) {

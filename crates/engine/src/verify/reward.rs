@@ -67,6 +67,8 @@ pub(super) struct Reward<'a> {
     range: Option<[f64; 2]>,
     /// What the last command that wrote anything wrote.
     written: Written,
+    /// Whether what was there before a command could not be removed.
+    is_stuck: bool,
     counted: Option<Counted<'a>>,
 }
 
@@ -77,6 +79,7 @@ impl<'a> Reward<'a> {
             asks: asking(&plan.task, &plan.uploads, commands),
             range: plan.task.reward_range,
             written: Written::Nothing,
+            is_stuck: false,
             counted: Counted::new(plan, commands),
         }
     }
@@ -97,11 +100,12 @@ impl<'a> Reward<'a> {
         if index == 0 || !self.asks[index] {
             return Ok(());
         }
-        match unstarved(|| sandbox.remove(REWARD_PATH)).await {
-            // If it is still there, it is what the command leaves.
-            Ok(()) | Err(Error::File { .. }) => Ok(()),
-            Err(error) => Err(error),
-        }
+        self.is_stuck = match unstarved(|| sandbox.remove(REWARD_PATH)).await {
+            Ok(()) => false,
+            Err(Error::File { .. }) => true,
+            Err(error) => return Err(error),
+        };
+        Ok(())
     }
 
     /// Takes what a command left, once all of its processes are dead.
@@ -120,6 +124,11 @@ impl<'a> Reward<'a> {
         }
         let written = match is_ended {
             true => Written::Ended,
+            // An earlier command's code has locked the directory.
+            false if self.is_stuck => Written::Useless(Remark {
+                code: Code::RewardTampered,
+                text: format!("what another command left at {REWARD_PATH} could not be removed"),
+            }),
             false => read(sandbox).await?,
         };
         if written != Written::Nothing {

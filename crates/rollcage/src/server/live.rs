@@ -46,6 +46,7 @@ const NOT_OF_LIVE: &[&str] = &[
     "reward",
     "reward_range",
     "tests",
+    "verify_trust",
     "agent_timeout_s",
     "driver",
     "n",

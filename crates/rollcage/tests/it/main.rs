@@ -9,6 +9,7 @@
 mod addresses;
 mod agents;
 mod anthropic;
+mod cheats;
 mod cli;
 mod docs;
 mod drill;
@@ -18,6 +19,7 @@ mod endpoints;
 mod faults;
 mod golden;
 mod grades;
+mod honest;
 mod hostile;
 mod live_cli;
 mod live_engine;

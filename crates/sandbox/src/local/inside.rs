@@ -8,6 +8,7 @@ mod home;
 pub(crate) mod init;
 mod layout;
 mod many;
+mod modules;
 pub(crate) mod net;
 pub(crate) mod payload;
 mod programs;

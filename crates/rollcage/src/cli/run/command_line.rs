@@ -99,10 +99,9 @@ fn a_small_task_is_one_line() {
 
 #[test]
 fn flags_say_what_a_form_has() {
-    let command = check(&json!({
+    let mut form = json!({
         "task_id": "t", "instruction": "- it's\n\"quoted\" $HOME\u{1b}[31m", "setup": ["a", "-b"], "verify": ["c 'd'"],
-        "files": {"/tmp/x": "X\nY\n"}, "env": {"A": "1 2"}, "artifacts": ["out/**"], "patch": true, "reward": "file", "reward_range": [-0.5, 1],
-        "tests": {"passed": 5, "report": "r.xml"}, "git_strip": true,
+        "files": {"/tmp/x": "X\nY\n"}, "env": {"A": "1 2"}, "artifacts": ["out/**"], "patch": true,
         "agent": "claude", "driver": "cli", "n": 8, "group": "g 1", "labels": {"step": "12"},
         "base_url": "https://models.example/v1", "model": "m", "api_key": "sk-very-secret", "dialect": "anthropic",
         "disable_thinking": true, "max_tokens_cap": -1, "top_logprobs": 0, "temperature": 0.7, "sampling": "auto",
@@ -111,7 +110,15 @@ fn flags_say_what_a_form_has() {
         "network": {"setup": "none", "agent": ["pypi.org", "@git"], "verify": "open", "allow_hosts": ["*.example.org:8443"]},
         "timezone": "Europe/Berlin", "locale": "de_DE.UTF-8", "setup_user": "root",
         "agent_options": {"effort": "low", "disabled_tools": ["a", "b"]},
-    }));
+    });
+    let graded = json!({
+        "reward": "file", "reward_range": [-0.5, 1], "tests": {"passed": 5, "report": "r.xml"}, "git_strip": true,
+        "verify_trust": ["git", "hooks"],
+    });
+    form.as_object_mut()
+        .unwrap()
+        .extend(graded.as_object().unwrap().clone());
+    let command = check(&form);
     assert!(!command.text.contains("cat >"), "{}", command.text);
     assert!(!command.text.contains("very-secret"));
     assert!(command.text.contains("--api-key-env API_KEY"));

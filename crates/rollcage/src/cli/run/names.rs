@@ -33,6 +33,7 @@ const OF_THE_TASK: &[&str] = &[
     "reward_range",
     "tests",
     "git_strip",
+    "verify_trust",
     "artifacts",
     "patch",
     "solution",
@@ -156,6 +157,7 @@ fn a_task_file_takes_the_same_names() {
         "tests" => json!({"passed": 1}),
         "reward" => json!("file"),
         "reward_range" => json!([0, 1]),
+        "verify_trust" => json!(["home"]),
         _ => json!({}),
     };
     for name in OF_THE_TASK {
@@ -181,6 +183,7 @@ fn a_task_file_takes_the_same_names() {
         reward_range: Some([0.0, 1.0]),
         tests: Some(CountedTests::new(RequiredTests::Count(1))),
         git_strip: true,
+        verify_trust: vec![rollcage_model::task::VerifyTrust::Home],
         driver: Some(rollcage_model::task::AgentDriver::Serve),
         network: serde_json::from_value(json!({"agent": "open"})).unwrap(),
         setup_user: rollcage_model::task::SetupUser::Root,
@@ -272,6 +275,8 @@ fn options_mean_the_same_everywhere() {
         "--tests-report",
         "ctrf.json",
         "--git-strip",
+        "--verify-trust",
+        "modules",
         "--files",
         "/tmp/x=X",
         "--agent-timeout-s",
@@ -311,7 +316,7 @@ fn options_mean_the_same_everywhere() {
     let asked = json!({
         "instruction": "go", "task_id": "t", "setup": ["a"], "setup_shell": "b", "test_script": "c",
         "reward": "file", "reward_range": [-1, 1],
-        "tests": {"passed": ["a::b", "c"], "report": "ctrf.json"}, "git_strip": true,
+        "tests": {"passed": ["a::b", "c"], "report": "ctrf.json"}, "git_strip": true, "verify_trust": ["modules"],
         "services": ["serve"], "verify_services": [{"run": "serve again"}],
         "upload_files": {"/tmp/x": "X"}, "agent_timeout_s": 5, "command_timeout_s": 7,
         "limits": {"memory_mb": 64, "cpus": 0.5, "shm_mb": 8},
@@ -322,7 +327,7 @@ fn options_mean_the_same_everywhere() {
         "base_url": "http://127.0.0.1:9", "model": "m",
     });
     let file = "task_id = 't'\ninstruction = 'go'\nsetup = ['a']\nsetup_shell = 'b'\ntest_script = 'c'\nreward = 'file'\nreward_range = [-1, 1]\n\
-        tests = {passed = ['a::b', 'c'], report = 'ctrf.json'}\ngit_strip = true\n\
+        tests = {passed = ['a::b', 'c'], report = 'ctrf.json'}\ngit_strip = true\nverify_trust = ['modules']\n\
         timezone = 'Europe/Berlin'\nlocale = 'de_DE.UTF-8'\nservices = ['serve']\nverify_services = [{run = 'serve again'}]\n\
         agent_timeout_s = 5\ncommand_timeout_s = 7\nmode = 'black_box'\n\
         upload_files = {'/tmp/x' = 'X'}\nlimits = {memory_mb = 64, cpus = 0.5, shm_mb = 8}\n\

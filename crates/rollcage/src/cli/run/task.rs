@@ -13,7 +13,7 @@ use rollcage_model::script::Step;
 use rollcage_model::task::reward::parse_range;
 use rollcage_model::task::{
     AgentDriver, CountedTests, Mode, RequiredTests, RewardSource, Service, SetupUser, Task,
-    TaskError,
+    TaskError, VerifyTrust,
 };
 
 use super::options::{text_or_file, variable};
@@ -92,6 +92,11 @@ pub(super) struct TaskOverrides {
     /// CTRF's JSON
     #[arg(long, value_name = "NAME.xml|NAME.json")]
     tests_report: Option<String>,
+
+    /// What of the agent's the verify commands obey: `home` (start files and settings), `modules` (Python modules under names
+    /// that others have), `pytest` (settings and plugins), `git` (the repository's configuration), `hooks` (of git); repeatable
+    #[arg(long, value_name = "home|modules|pytest|git|hooks", value_parser = verify_trust)]
+    verify_trust: Vec<VerifyTrust>,
 
     /// The agent's time, in seconds
     #[arg(long, visible_alias = "timeout", value_name = "SECONDS")]
@@ -181,6 +186,12 @@ fn reward(text: &str) -> Result<RewardSource, String> {
     known.ok_or_else(|| "must be file or exit_codes".to_owned())
 }
 
+fn verify_trust(text: &str) -> Result<VerifyTrust, String> {
+    let mut known = VerifyTrust::ALL.into_iter();
+    let known = known.find(|trust| trust.as_str() == text);
+    known.ok_or_else(|| "must be home, modules, pytest, git or hooks".to_owned())
+}
+
 /// A type of its own: clap takes an array for several values.
 #[derive(Clone, Copy)]
 pub(crate) struct RewardRange(pub(crate) [f64; 2]);
@@ -225,6 +236,7 @@ impl TaskOverrides {
         let task = &mut loaded.task;
         task.artifacts.extend(self.artifacts.clone());
         task.patch |= self.patch;
+        task.verify_trust.extend(self.verify_trust.clone());
         task.reward = self.reward.or(task.reward);
         task.reward_range = self.reward_range.map(|range| range.0).or(task.reward_range);
         self.count_tests(task)?;

@@ -143,6 +143,9 @@ impl Flags {
             self.add("tests-report", &tests.report);
             rest.tests = None;
         }
+        for trust in rest.verify_trust.drain(..) {
+            self.add("verify-trust", trust.as_str());
+        }
         self.add_place(task, &mut rest);
         self.add_network(&task.network, &mut rest);
         rest

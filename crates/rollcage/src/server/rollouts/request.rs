@@ -77,6 +77,7 @@ pub(crate) const NAMES: &[&str] = &[
     "reward_range",
     "tests",
     "git_strip",
+    "verify_trust",
     "template",
 ];
 
@@ -249,6 +250,7 @@ fn read_task(
     task.reward_range = given.parsed("reward_range")?.or(task.reward_range);
     task.tests = given.parsed("tests")?.or(task.tests.take());
     replace(&mut task.git_strip, given.flag("git_strip")?);
+    replace(&mut task.verify_trust, given.parsed("verify_trust")?);
     task.setup.extend(given.text("setup_shell")?);
     task.test_script = given.text("test_script")?.or(task.test_script.take());
     files::read(given, &mut loaded)?;

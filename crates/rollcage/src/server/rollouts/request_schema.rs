@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use rollcage_model::task::{
     AGENT_TIMEOUT_S, AgentDriver, AgentOptions, COMMAND_TIMEOUT_S, MAX_TOKENS_CAP, Mode,
-    READY_TIMEOUT_S, RewardSource, TOP_LOGPROBS,
+    READY_TIMEOUT_S, RewardSource, TOP_LOGPROBS, VerifyTrust,
 };
 use rollcage_proxy::SamplingPolicy;
 
@@ -121,6 +121,10 @@ fn argument(name: &str) -> Value {
         "git_strip" => (
             flag(),
             "Remove from the work directory's Git repositories what their HEAD does not reach, before the agent starts.",
+        ),
+        "verify_trust" => (
+            json!({"type": "array", "items": {"enum": VerifyTrust::ALL.map(VerifyTrust::as_str)}, "default": []}),
+            "What of the agent's the verify commands obey: its start files and settings (`home`), Python modules under names that others have (`modules`), settings and plugins of pytest for the verifier's tests (`pytest`), the repository's configuration (`git`), git's hooks (`hooks`).",
         ),
         "patch" => (
             flag(),

@@ -31,6 +31,7 @@ const DIRECTORIES: &[(&str, u32)] = &[
     ("opt/rollcage/verify", 0o755),
     ("opt/rollcage/verify/bin", 0o755),
     ("opt/rollcage/verify/home", 0o755),
+    ("opt/rollcage/verify/python", 0o755),
     ("opt/rollcage/verify/run", 0o755),
     ("root", 0o700),
     ("srv", 0o755),
@@ -118,6 +119,28 @@ const ALIASES: &[(&str, &str)] = &[("python", "python3"), ("pip", "pip3")];
 /// Where programs of the host are seen inside as well.
 const PROGRAMS: &[&str] = &["usr/local/bin", "usr/bin"];
 
+/// What verify commands use of ours: a path, its mode, its content.
+const OF_VERIFY: &[(&str, u32, &str)] = &[
+    (
+        "python/sitecustomize.py",
+        0o644,
+        include_str!("verify/sitecustomize.py"),
+    ),
+    (
+        "python/rollcage_imports.py",
+        0o644,
+        include_str!("verify/rollcage_imports.py"),
+    ),
+    (
+        "python/rollcage_pytest.py",
+        0o644,
+        include_str!("verify/rollcage_pytest.py"),
+    ),
+    ("python/none.ini", 0o644, "[pytest]\n"),
+    ("bin/git", 0o755, include_str!("verify/git")),
+    ("gitconfig", 0o644, include_str!("verify/gitconfig")),
+];
+
 /// Fills the empty directory `root`.
 pub(crate) fn build(root: &Path, host: &Path) -> io::Result<()> {
     for &(name, mode) in DIRECTORIES {
@@ -140,6 +163,12 @@ pub(crate) fn build(root: &Path, host: &Path) -> io::Result<()> {
     }
     // A mount point.
     File::create_new(root.join(guest::AS_AGENT.trim_start_matches('/')))?;
+    let verify = root.join(guest::VERIFY.trim_start_matches('/'));
+    for (name, mode, content) in OF_VERIFY {
+        let path = verify.join(name);
+        fs::write(&path, content)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(*mode))?;
+    }
     symlink("/run", root.join("var/run"))?;
     symlink("/proc/self/mounts", root.join("etc/mtab"))?;
     for name in ETC {
@@ -199,7 +228,13 @@ fn order_packages(root: &Path, python: &str) -> io::Result<()> {
         .recursive(true)
         .mode(0o755)
         .create(&directory)?;
-    // Python runs lines that begin with `import`, before it adds the system's packages.
+    // Python runs lines that begin with `import`, before it adds the system's packages. The first file in the order of names
+    // is ours: a command that sets PYTHONPATH itself has it as well.
+    let own = format!(
+        "import sys; sys.path.insert(0, '{0}'); import rollcage_imports; sys.path.remove('{0}')\n",
+        guest::VERIFY_PYTHON
+    );
+    fs::write(directory.join("0-rollcage.pth"), own)?;
     let first = format!(
         "import site; site.addsitedir('{}')\n",
         packages(guest::SETUP)

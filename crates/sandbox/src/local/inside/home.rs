@@ -18,6 +18,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::guest::{HOME, KEPT_HOME, LOGS, TASK_DIR, TESTS, VERIFY_HOME, WORKDIR};
+use crate::local::inside::modules;
 use crate::local::shared::wire::{Failure, FailureKind};
 
 /// Always linked, also where the agent locked its home.
@@ -33,6 +34,8 @@ const CACHES: [&str; 7] = [
     ".cache/uv",
     ".nuget/packages",
 ];
+/// Where curl looks for settings.
+const CURL_SETTINGS: [&str; 2] = [".curlrc", ".config/curlrc"];
 /// More entries than a person keeps in a home.
 const ENTRIES_MAX: usize = 4096;
 /// A larger entry of the home is not copied whole.
@@ -82,7 +85,8 @@ fn keep_in(home: &Path, kept: &Path) -> io::Result<()> {
             }
         }
     }
-    fs::write(kept.join(LARGE), serde_json::to_vec(&large)?)
+    fs::write(kept.join(LARGE), serde_json::to_vec(&large)?)?;
+    fs::write(kept.join(modules::LIST), modules::list(home))
 }
 
 /// Fills the home of a verify command.
@@ -112,7 +116,7 @@ impl Layout<'_> {
             symlink(self.home.join(name), self.target.join(name))?;
         }
         for name in names(self.kept).unwrap_or_default() {
-            if name != LARGE {
+            if name != LARGE && name != modules::LIST {
                 copy(&self.kept.join(&name), &self.target.join(&name), DEPTH_MAX)?;
             }
         }
@@ -132,7 +136,16 @@ impl Layout<'_> {
                 self.link(path)?;
             }
         }
-        Ok(())
+        self.end_search()
+    }
+
+    /// curl goes on to the home that the user database has if it finds no settings here.
+    fn end_search(self) -> io::Result<()> {
+        let mut found = CURL_SETTINGS.iter().map(|name| self.target.join(name));
+        if found.any(|path| fs::symlink_metadata(path).is_ok()) {
+            return Ok(());
+        }
+        fs::write(self.target.join(CURL_SETTINGS[0]), "")
     }
 
     fn lay_large(self) -> io::Result<()> {
