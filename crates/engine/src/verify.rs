@@ -29,9 +29,11 @@ mod counted;
 mod guard;
 mod home;
 mod left;
+mod remark;
 mod reward;
 
-use reward::{Grade, Remark, Reward};
+use remark::Remark;
+use reward::{Grade, Reward};
 
 /// Where verify commands run when the work directory cannot be entered. It always exists, and the agent cannot change
 /// it.

@@ -17,8 +17,6 @@ use rollcage_dialect::{Dialect, EndpointDialect};
 mod delta;
 mod index;
 mod resume;
-#[cfg(test)]
-mod tests;
 
 use delta::{Part, Recent};
 pub use index::Index;
@@ -444,3 +442,6 @@ fn read_frame(bytes: &[u8]) -> Result<Read<'_>, String> {
         rest,
     })
 }
+
+#[cfg(test)]
+mod tests;

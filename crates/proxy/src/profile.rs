@@ -23,6 +23,11 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// As many alternatives per token of those that are wanted as the endpoint gives.
+    pub(crate) fn allowed(&self, top_logprobs: u32) -> u32 {
+        top_logprobs.min(self.top_logprobs_max.unwrap_or(u32::MAX))
+    }
+
     /// Everything; the scripted endpoint's profile, and the one that tests assume.
     pub fn whole() -> Self {
         Profile {

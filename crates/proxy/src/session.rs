@@ -142,8 +142,6 @@ impl Session {
             CaptureMode::Tokens
         };
         let outages = Arc::<Outages>::default();
-        let allowed = profile.top_logprobs_max.unwrap_or(u32::MAX);
-        let top_logprobs = options.settings.top_logprobs.min(allowed);
         let budget = BudgetLedger::new(options.settings.budget, options.settings.price);
         Arc::new(Session {
             key,
@@ -152,7 +150,7 @@ impl Session {
             recorder,
             request_memory: RequestMemory::of_process().share(Arc::clone(&outages)),
             exchanges: AtomicU64::new(0),
-            lessons: EndpointLessons::new(capture, top_logprobs),
+            lessons: EndpointLessons::new(capture, profile.allowed(options.settings.top_logprobs)),
             gives_tokens: !capture.id_flags().is_empty() && profile.level == CaptureLevel::Tokens,
             has_live_streams: profile.has_live_streams || !has_tokens,
             thoughts: Thoughts::default(),

@@ -12,7 +12,7 @@ use rollcage_sandbox::guest::VERIFIER_LOGS;
 use rollcage_sandbox::{Error, Sandbox};
 
 use super::left::{self, Left};
-use super::reward::Remark;
+use super::remark::Remark;
 use super::unstarved;
 use crate::plan::Plan;
 

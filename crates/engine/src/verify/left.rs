@@ -8,7 +8,7 @@ use rollcage_model::task::{TEST_SCRIPT, Task};
 use rollcage_model::text::chain;
 use rollcage_sandbox::{EntryKind, Error, FileStatus, Sandbox};
 
-use super::reward::Remark;
+use super::remark::Remark;
 use super::{is_starved, unstarved};
 use crate::upload::Upload;
 

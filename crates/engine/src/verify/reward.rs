@@ -14,6 +14,7 @@ use rollcage_sandbox::{Error, Sandbox};
 
 use super::counted::Counted;
 use super::left::{self, Left};
+use super::remark::Remark;
 use super::unstarved;
 use crate::plan::Plan;
 use crate::upload::Upload;
@@ -24,23 +25,6 @@ const FILE_BYTES_MAX: u64 = 4096;
 const USUAL: [f64; 2] = [0.0, 1.0];
 /// Shells report a command that was ended by signal N as 128 + N; there are 64 signals.
 const SIGNAL_CODES: std::ops::RangeInclusive<i32> = 129..=192;
-
-/// Something to say about a reward.
-#[derive(Debug, PartialEq)]
-pub(super) struct Remark {
-    pub(super) code: Code,
-    pub(super) text: String,
-}
-
-impl Remark {
-    /// Whether there is no reward for this reason, so that it is 0.
-    pub(super) fn is_spoiled(&self) -> bool {
-        matches!(
-            self.code,
-            Code::RewardUnreadable | Code::RewardTampered | Code::VerifierStarved
-        )
-    }
-}
 
 /// What one command left in the file.
 #[derive(Debug, PartialEq)]

@@ -72,71 +72,62 @@ async fn code_that_ends_its_tests_early_or_skips_them_gets_nothing() {
     }
 }
 
-#[tokio::test]
-async fn a_report_counts_as_its_command_leaves_it() {
-    let home = Home::new();
-    let report = "<testsuite><testcase name='a'/><testcase name='b'/></testsuite>";
-    let path = format!("{LOGS}/junit.xml");
-    let write = format!("echo \"{report}\" > {path}");
-    let two = || RequiredTests::Count(2);
-    for (passed, verify, reward, expect) in [
-        (two(), vec![write.clone()], 1.0, ""),
-        (
-            RequiredTests::Count(3),
-            vec![write.clone()],
-            0.0,
-            "2 of the 3 tests",
-        ),
+/// Commands, how many tests they must pass, the reward, and a part of what is said of it.
+fn reports(write: &str, path: &str) -> Vec<(u64, Vec<String>, f64, &'static str)> {
+    let write = write.to_owned();
+    vec![
+        (2, vec![write.clone()], 1.0, ""),
+        (3, vec![write.clone()], 0.0, "2 of the 3 tests"),
         // What passes takes nothing away from what exit codes say, and adds nothing to it.
-        (two(), vec![write.clone(), "false".to_owned()], 0.5, ""),
+        (2, vec![write.clone(), "false".to_owned()], 0.5, ""),
         // A command ended by a signal leaves nothing.
         (
-            two(),
+            2,
             vec![format!("{write}; kill -9 $$")],
             0.0,
             "no verify command left",
         ),
         (
-            two(),
+            2,
             vec![format!("{write}; chmod a-w {path}")],
             0.0,
             "cannot be written to by its owner",
         ),
         (
-            two(),
+            2,
             vec![format!("{write}; ln {path} {path}.2")],
             0.0,
             "has several names",
         ),
         (
-            two(),
+            2,
             vec![format!("{write}; mv {path} /tmp/r; ln -s /tmp/r {path}")],
             0.0,
             "is a link",
         ),
-        (two(), vec![format!("mkdir {path}")], 0.0, "is a directory"),
+        (2, vec![format!("mkdir {path}")], 0.0, "is a directory"),
         (
-            two(),
+            2,
             vec![format!("echo '<testsuite>' > {path}")],
             0.0,
             "ends in the middle",
         ),
         (
-            two(),
+            2,
             vec![format!("head -c 20000000 /dev/zero > {path}")],
             0.0,
             "could not be read",
         ),
         // Nobody names it, so anybody may write it; otherwise only those that do.
-        (two(), vec!["sh ./code".to_owned()], 1.0, ""),
+        (2, vec!["sh ./code".to_owned()], 1.0, ""),
         (
-            two(),
+            2,
             vec!["sh ./code".to_owned(), format!("test -n {path}")],
             0.0,
             "no verify command left",
         ),
         (
-            two(),
+            2,
             vec![
                 "sh ./code; chmod 555 /home/user/logs/verifier".to_owned(),
                 format!("test -n {path}"),
@@ -144,7 +135,17 @@ async fn a_report_counts_as_its_command_leaves_it() {
             0.0,
             "could not be removed",
         ),
-    ] {
+    ]
+}
+
+#[tokio::test]
+async fn a_report_counts_as_its_command_leaves_it() {
+    let home = Home::new();
+    let report = "<testsuite><testcase name='a'/><testcase name='b'/></testsuite>";
+    let path = format!("{LOGS}/junit.xml");
+    let write = format!("echo \"{report}\" > {path}");
+    for (count, verify, reward, expect) in reports(&write, &path) {
+        let passed = RequiredTests::Count(count);
         let verify: Vec<&str> = verify.iter().map(String::as_str).collect();
         let script = format!("cat > code <<'END'\n{write}\nEND\n{ASK}");
         let result = home.run(counted(passed, &verify), &script).await;

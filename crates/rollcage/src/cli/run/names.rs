@@ -247,71 +247,18 @@ fn defaults_are_the_same_everywhere() {
     check_same(made, asked, "id = 't'\ninstruction = 'go'");
 }
 
+/// One of each, separated by semicolons.
+const FLAGS: &str = "--instruction=go;--task-id=t;--setup=a;--setup-shell=b;--services=serve\
+    ;--verify-services=serve again;--test-script=c;--reward=file;--reward-range=-1,1;--tests-passed=a::b\
+    ;--tests-passed=c;--tests-report=ctrf.json;--git-strip;--verify-trust=modules;--files=/tmp/x=X\
+    ;--agent-timeout-s=5;--command-timeout-s=7;--limits=memory_mb=64,cpus=0.5,shm_mb=8\
+    ;--network=verify=none;--allow-host=*.example.org:8443;--budget=calls=3,idle_s=1.5\
+    ;--timezone=Europe/Berlin;--locale=de_DE.UTF-8;--mode=black_box;--max-tokens-cap=-1;--env=A=1\
+    ;--effort=low;--group=g;--labels=step=12;--base-url=http://127.0.0.1:9;--model=m";
+
 #[test]
 fn options_mean_the_same_everywhere() {
-    let made = read_flags(&[
-        "--instruction",
-        "go",
-        "--task-id",
-        "t",
-        "--setup",
-        "a",
-        "--setup-shell",
-        "b",
-        "--services",
-        "serve",
-        "--verify-services",
-        "serve again",
-        "--test-script",
-        "c",
-        "--reward",
-        "file",
-        "--reward-range",
-        "-1,1",
-        "--tests-passed",
-        "a::b",
-        "--tests-passed",
-        "c",
-        "--tests-report",
-        "ctrf.json",
-        "--git-strip",
-        "--verify-trust",
-        "modules",
-        "--files",
-        "/tmp/x=X",
-        "--agent-timeout-s",
-        "5",
-        "--command-timeout-s",
-        "7",
-        "--limits",
-        "memory_mb=64,cpus=0.5,shm_mb=8",
-        "--network",
-        "verify=none",
-        "--allow-host",
-        "*.example.org:8443",
-        "--budget",
-        "calls=3,idle_s=1.5",
-        "--timezone",
-        "Europe/Berlin",
-        "--locale",
-        "de_DE.UTF-8",
-        "--mode",
-        "black_box",
-        "--max-tokens-cap",
-        "-1",
-        "--env",
-        "A=1",
-        "--effort",
-        "low",
-        "--group",
-        "g",
-        "--labels",
-        "step=12",
-        "--base-url",
-        "http://127.0.0.1:9",
-        "--model",
-        "m",
-    ]);
+    let made = read_flags(&FLAGS.split(';').collect::<Vec<_>>());
     assert_eq!(made.settings.tokens_max, None);
     let asked = json!({
         "instruction": "go", "task_id": "t", "setup": ["a"], "setup_shell": "b", "test_script": "c",

@@ -10,6 +10,7 @@ use std::thread;
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
+use super::builtin::standard;
 use crate::guest::{AS_AGENT, AS_AGENT_SOCKET, VERIFY_RUN};
 use crate::local::shared::wire::{self, Failure, FailureKind, ViewReply, ViewRequest};
 
@@ -28,6 +29,8 @@ or 127 if it could not be started.
 const NOT_RUNNABLE: i32 = 126;
 const NOT_FOUND: i32 = 127;
 const WRONG_USE: i32 = 2;
+const STDOUT: i32 = 1;
+const STDERR: i32 = 2;
 
 /// Runs as `as-agent` and exits, if this program was called by that name.
 pub fn run_if_called() {
@@ -41,7 +44,7 @@ pub fn run_if_called() {
         .collect();
     let code = match argv.first().map(String::as_str) {
         None | Some("-h" | "--help") => {
-            let _ = io::stdout().write_all(HELP.as_bytes());
+            let _ = standard(STDOUT).write_all(HELP.as_bytes());
             if argv.is_empty() { WRONG_USE } else { 0 }
         }
         Some(_) => run(argv).unwrap_or_else(|error| {
@@ -53,7 +56,7 @@ pub fn run_if_called() {
 }
 
 fn complain(text: &str) {
-    let _ = writeln!(io::stderr(), "as-agent: {text}");
+    let _ = writeln!(standard(STDERR), "as-agent: {text}");
 }
 
 fn run(argv: Vec<String>) -> io::Result<i32> {
@@ -98,27 +101,11 @@ fn copy_streams(streams: Vec<OwnedFd>) -> Vec<thread::JoinHandle<()>> {
         // Nobody waits for it: the caller's stdin may never end.
         thread::spawn(move || io::copy(&mut io::stdin().lock(), &mut stdin));
     }
-    let mut copies = Vec::new();
-    if let Some(mut stdout) = streams.next() {
-        copies.push(thread::spawn(move || {
-            let _ = unbuffered(1).and_then(|mut ours| io::copy(&mut stdout, &mut ours));
-        }));
-    }
-    if let Some(mut stderr) = streams.next() {
-        copies.push(thread::spawn(move || {
-            let _ = unbuffered(2).and_then(|mut ours| io::copy(&mut stderr, &mut ours));
-        }));
-    }
-    copies
-}
-
-/// Our own stdout or stderr, without the buffer that std puts in front of it.
-fn unbuffered(descriptor: i32) -> io::Result<File> {
-    let ours = match descriptor {
-        1 => io::stdout().as_fd().try_clone_to_owned(),
-        _ => io::stderr().as_fd().try_clone_to_owned(),
-    };
-    ours.map(File::from)
+    let outputs = streams.zip([STDOUT, STDERR]);
+    let copies = outputs.map(|(mut stream, ours)| {
+        thread::spawn(move || drop(io::copy(&mut stream, &mut *standard(ours))))
+    });
+    copies.collect()
 }
 
 /// Says why a command could not be started, and with which code to exit.

@@ -23,7 +23,7 @@ fn failure(path: &str) -> impl Fn(io::Error) -> Failure {
 }
 
 pub(crate) fn standard(number: i32) -> ManuallyDrop<File> {
-    // SAFETY: 0 and 1 were set up for us before and stay open; ManuallyDrop keeps them so.
+    // SAFETY: 0 to 2 were set up for us before and stay open; ManuallyDrop keeps them so.
     ManuallyDrop::new(unsafe { File::from_raw_fd(number) })
 }
 
