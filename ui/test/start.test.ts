@@ -183,7 +183,13 @@ const task = {
 
 function endpoint(kind: string, changes: Partial<EndpointView> = {}): EndpointView {
   const variables = { base_url: ["URL"], api_key: [], model: [] };
-  const rest = { configured: true, model: null, has_key: false, default_base_url: null };
+  const rest = {
+    configured: true,
+    model: null,
+    has_key: false,
+    default_base_url: null,
+    supports_thinking: true,
+  };
   return { kind, variables, ...rest, ...changes };
 }
 

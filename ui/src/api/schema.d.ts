@@ -2061,7 +2061,7 @@ export interface components {
         /** @description `Fatal` forbids training on the whole rollout. */
         Level: "INFO" | "WARN" | "FATAL";
         /** @description OpenEnv's codes, then ours. */
-        Code: "no_turns" | "invalid_token_id" | "invalid_logprob" | "positive_logprob" | "no_prompt_ids" | "no_sampled_ids" | "no_logprobs" | "logprob_misalign" | "length_mismatch" | "nothing_trainable" | "truncated_turn" | "multiple_roots" | "degenerate_rollout" | "discarded_turns" | "token_strings" | "empty_completion" | "forks" | "certain_tokens" | "capture_ingest_failed" | "per_turn_capture_only" | "per_turn_trace_only" | "context_budget_exhausted" | "sampling_neutralised" | "sampling_policy_changed" | "empty_response" | "invalid_training_sequence" | "upstream_error" | "no_usage" | "retokenised" | "no_tokens_in_dialect" | "left_out_in_translation" | "blank_text" | "mcp_not_offered" | "verify_left_processes" | "workdir_unusable" | "verifier_starved" | "files_not_collected" | "artifacts_cut" | "patch_incomplete" | "sandbox_not_removed" | "reply_changed" | "reply_thrown_away" | "aborted_turn" | "constrained_sampling" | "media_in_prompt" | "logprobs_not_sampled" | "reduced_capture" | "image_not_sent" | "unknown_tools" | "verify_not_runnable" | "context_too_small" | "services_killed" | "service_ended" | "out_of_memory" | "service_not_ready" | "locale_missing" | "network_refused" | "trace_too_large" | "other_model";
+        Code: "no_turns" | "invalid_token_id" | "invalid_logprob" | "positive_logprob" | "no_prompt_ids" | "no_sampled_ids" | "no_logprobs" | "logprob_misalign" | "length_mismatch" | "nothing_trainable" | "truncated_turn" | "multiple_roots" | "degenerate_rollout" | "discarded_turns" | "token_strings" | "empty_completion" | "forks" | "certain_tokens" | "capture_ingest_failed" | "per_turn_capture_only" | "per_turn_trace_only" | "context_budget_exhausted" | "sampling_neutralised" | "sampling_policy_changed" | "empty_response" | "invalid_training_sequence" | "upstream_error" | "no_usage" | "retokenised" | "no_tokens_in_dialect" | "left_out_in_translation" | "blank_text" | "mcp_not_offered" | "verify_left_processes" | "workdir_unusable" | "verifier_starved" | "files_not_collected" | "artifacts_cut" | "patch_incomplete" | "sandbox_not_removed" | "reply_changed" | "reply_thrown_away" | "aborted_turn" | "constrained_sampling" | "media_in_prompt" | "logprobs_not_sampled" | "reduced_capture" | "image_not_sent" | "unknown_tools" | "verify_not_runnable" | "reward_tampered" | "reward_not_asked_for" | "reward_unreadable" | "reward_out_of_range" | "tests_missing" | "modules_shadowed" | "pytest_settings_ignored" | "git_settings_ignored" | "verify_unguarded" | "context_too_small" | "git_future" | "services_killed" | "service_ended" | "out_of_memory" | "service_not_ready" | "locale_missing" | "network_refused" | "trace_too_large" | "other_model" | "fewer_alternatives";
         /** @description Seconds spent in each phase; a phase that was not reached is 0. */
         Timings: {
             /**
@@ -2369,6 +2369,11 @@ export interface components {
              * @default unknown
              */
             logprobs: components["schemas"]["LogprobsMode"];
+            /**
+             * Format: uint32
+             * @description How many alternatives per token it gives at most, where it refused as many as were wanted.
+             */
+            top_logprobs_max?: number | null;
         };
         /** @description What distribution an endpoint's logprobs are of, as its probe measured it. */
         LogprobsMode: "unknown" | "raw" | "temperature" | "processed";
@@ -3835,6 +3840,8 @@ export interface components {
              *     Rollcage itself to run as root.
              */
             setup_user?: components["schemas"]["SetupUser"];
+            /** @description Remove from the work directory's Git repositories what their HEAD does not reach, before the agent starts. */
+            git_strip?: boolean;
             /** @description Programs that run beside the agent: started after setup, ended with the agent. */
             services?: components["schemas"]["Service"][];
             /** @description Programs that run beside the verify commands: started anew for each of them. */
@@ -3849,6 +3856,21 @@ export interface components {
              *     `/home/user/logs/verifier/reward.txt`.
              */
             test_script?: string | null;
+            /**
+             * @description Where the reward comes from. When it is not given: from the file if the task has a `test_script` or names
+             *     `reward.txt` in a command or file, else from exit codes.
+             */
+            reward?: components["schemas"]["RewardSource"] | null;
+            /** @description The least and the greatest reward; what a verifier writes beyond them counts as 0. */
+            reward_range?: number[] | null;
+            /** @description Tests that must have passed, as a report of the verifier's says; otherwise the reward is 0. */
+            tests?: components["schemas"]["CountedTests"] | null;
+            /**
+             * @description What of the agent's the verify commands obey, which they do not by themselves: `home` (its start files and settings),
+             *     `modules` (Python modules under taken names), `pytest` (settings and plugins, for the verifier's tests), `git` (the
+             *     repository's configuration) and `hooks` (of git).
+             */
+            verify_trust?: components["schemas"]["VerifyTrust"][];
             /**
              * @description Files to keep with the record when the verify commands have run, of any bytes: patterns of paths below the work
              *     directory, such as `out/**` and `*.bin`.
@@ -3957,6 +3979,21 @@ export interface components {
              */
             ready_timeout_s: number;
         };
+        /** @description Where the reward comes from. */
+        RewardSource: "file" | "exit_codes";
+        /** @description Tests that must have passed, or the reward is 0. */
+        CountedTests: {
+            /** @description How many tests must pass, or which: `classname::name`, `classname.name`, `name`, or `file::name` as pytest writes it. */
+            passed: components["schemas"]["RequiredTests"];
+            /**
+             * @description The report that a verify command writes below `/home/user/logs/verifier`: `.xml` is JUnit's format, `.json` CTRF.
+             * @default junit.xml
+             */
+            report: string;
+        };
+        RequiredTests: number | string[];
+        /** @description Something of the agent's that could decide how its work is checked. */
+        VerifyTrust: "home" | "modules" | "pytest" | "git" | "hooks";
         /**
          * @description One turn of the model. At most one of `run`, `write` and `tool`; with none of them the model only speaks,
          *     which ends an agent's loop.
@@ -4476,7 +4513,7 @@ export interface components {
                 ready_timeout_s: number;
             })[] | null;
             /**
-             * @description Shell commands run after it; the reward is the share that exits with 0, or the number that one of them writes to /home/user/logs/verifier/reward.txt.
+             * @description Shell commands run after it; the reward is the share that exits with 0, or the number that one of them writes to /home/user/logs/verifier/reward.txt, if the task names that file.
              * @default null
              */
             verify: string[] | null;
@@ -4686,7 +4723,7 @@ export interface components {
              */
             max_tokens_cap: number;
             /**
-             * @description Alternatives to ask for per token.
+             * @description Alternatives to ask for per token; fewer where the endpoint refuses so many, with the finding `fewer_alternatives`.
              * @default 5
              */
             top_logprobs: number;
@@ -4779,6 +4816,35 @@ export interface components {
              * @default
              */
             test_script: string;
+            /**
+             * @description Where the reward comes from: `file` (the number in /home/user/logs/verifier/reward.txt) or `exit_codes` (the share of verify commands that exit with 0). Without it the file counts for a test script, and where commands or files of the task name reward.txt.
+             * @default null
+             */
+            reward: ("file" | "exit_codes") | null;
+            /**
+             * @description The least and the greatest reward: what a verifier writes beyond them counts as 0.
+             * @default null
+             */
+            reward_range: number[] | null;
+            /**
+             * @description Tests that must have passed, or the reward is 0: how many or which, and the report of them that a verify command writes to /home/user/logs/verifier (`.xml` is JUnit's format, `.json` CTRF).
+             * @default null
+             */
+            tests: {
+                passed: number | string[];
+                /** @default junit.xml */
+                report: string;
+            } | null;
+            /**
+             * @description Remove from the work directory's Git repositories what their HEAD does not reach, before the agent starts.
+             * @default null
+             */
+            git_strip: boolean | null;
+            /**
+             * @description What of the agent's the verify commands obey: its start files and settings (`home`), Python modules under names that others have (`modules`), settings and plugins of pytest for the verifier's tests (`pytest`), the repository's configuration (`git`), git's hooks (`hooks`).
+             * @default []
+             */
+            verify_trust: ("home" | "modules" | "pytest" | "git" | "hooks")[];
             /**
              * @description Accepted and not needed: sandboxes always start with the agent installed.
              * @default
@@ -4992,7 +5058,7 @@ export interface components {
              */
             max_tokens_cap: number;
             /**
-             * @description Alternatives to ask for per token.
+             * @description Alternatives to ask for per token; fewer where the endpoint refuses so many, with the finding `fewer_alternatives`.
              * @default 5
              */
             top_logprobs: number;
@@ -5065,6 +5131,11 @@ export interface components {
              * @enum {string}
              */
             setup_user: "user" | "root";
+            /**
+             * @description Remove from the work directory's Git repositories what their HEAD does not reach, before the agent starts.
+             * @default null
+             */
+            git_strip: boolean | null;
             /**
              * @description A stopped agent to start again with what it had; a new one when not given.
              * @default null

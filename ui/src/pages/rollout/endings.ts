@@ -29,7 +29,7 @@ const CAUSES: Record<Cause, string> = {
   context_overflow: "The conversation no longer fits the model's context.",
   task_does_not_fit: "The model's context is too small for the agent's first prompt.",
   setup_failed: "A file or setup command of the task failed.",
-  verifier_failed: "The verifier wrote something that is no reward.",
+  verifier_failed: "The tests could not be placed, or without a policy there was no reward.",
   sandbox_failed: "The sandbox did not start, or broke.",
   engine_failed: "Rollcage itself failed, or was ended.",
   cancelled: "Somebody cancelled the rollout.",

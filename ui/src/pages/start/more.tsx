@@ -241,7 +241,9 @@ export function MoreFields(props: FormProps) {
             name="test_script"
             title="Test script"
             rows={3}
-            placeholder={"pytest -q && echo 1 > /home/user/logs/verifier/reward.txt"}
+            placeholder={
+              "if pytest -q; then echo 1; else echo 0; fi > /home/user/logs/verifier/reward.txt"
+            }
             hint="Run when the agent is dead; it writes the reward to /home/user/logs/verifier/reward.txt."
           />
         )}
