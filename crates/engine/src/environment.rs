@@ -13,6 +13,8 @@ use rollcage_sandbox::guest::{
 
 type Variables = BTreeMap<String, String>;
 
+/// Where Python looks for modules first.
+const PYTHONPATH: &str = "PYTHONPATH";
 const SYSTEM: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 
 /// The task's variables, over those of a phase's network.
@@ -73,7 +75,7 @@ pub(crate) fn of_verify(extra: &Variables, trust: &[VerifyTrust], modules: &str)
         ("PATH", path),
         ("HOME", home.to_owned()),
         ("PYTHONUSERBASE", PYTHON_BASE.to_owned()),
-        ("PYTHONPATH", VERIFY_PYTHON.to_owned()),
+        (PYTHONPATH, VERIFY_PYTHON.to_owned()),
         ("ROLLCAGE_VERIFY_MODULES", modules.to_owned()),
         ("ROLLCAGE_VERIFY_TRUST", trust.join(",")),
         ("GIT_CONFIG_SYSTEM", VERIFY_GIT_CONFIG.to_owned()),
@@ -82,8 +84,8 @@ pub(crate) fn of_verify(extra: &Variables, trust: &[VerifyTrust], modules: &str)
         ("NPM_CONFIG_NODE_OPTIONS", " ".to_owned()),
     ];
     let mut all = join(fixed, extra);
-    if let Some(own) = extra.get("PYTHONPATH") {
-        all.insert("PYTHONPATH".to_owned(), format!("{VERIFY_PYTHON}:{own}"));
+    if let Some(own) = extra.get(PYTHONPATH) {
+        all.insert(PYTHONPATH.to_owned(), format!("{VERIFY_PYTHON}:{own}"));
     }
     all
 }

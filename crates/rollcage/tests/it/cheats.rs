@@ -25,6 +25,8 @@ pub(crate) struct Row {
     pub(crate) finding: Option<Code>,
 }
 
+mod rewards;
+
 const GUARD: [Code; 4] = [
     Code::ModulesShadowed,
     Code::PytestSettingsIgnored,

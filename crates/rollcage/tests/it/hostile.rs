@@ -184,7 +184,9 @@ async fn requests_that_cannot_be_answered_are_graded() {
         )
     };
     let failed = |name, script: &str| {
-        Attack::new(name, &format!("{script}; exit 1")).ends(Ended::AgentFailed)
+        // Where no call is answered at all there is nothing of a policy's to grade.
+        let script = format!("{ASK} > /dev/null; {script}; exit 1");
+        Attack::new(name, &script).ends(Ended::AgentFailed)
     };
     let attacks = vec![
         failed("no JSON", &wrong("{")),
@@ -197,10 +199,7 @@ async fn requests_that_cannot_be_answered_are_graded() {
         ),
         failed(
             "refused after an answer",
-            &format!(
-                "{ASK} > /dev/null; {}",
-                wrong(r#"{"messages":[{"role":"user","content":"ho"}]}"#)
-            ),
+            &wrong(r#"{"messages":[{"role":"user","content":"ho"}]}"#),
         ),
         failed(
             "deep",

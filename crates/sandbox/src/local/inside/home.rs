@@ -130,7 +130,7 @@ impl Layout<'_> {
             let is_inside = path
                 .components()
                 .all(|part| matches!(part, Component::Normal(_)));
-            if is_inside {
+            if is_inside && !self.is_linked(path) {
                 let _ = fs::remove_dir_all(self.target.join(path));
                 let _ = fs::remove_file(self.target.join(path));
                 self.link(path)?;
@@ -179,10 +179,18 @@ impl Layout<'_> {
         Ok(())
     }
 
+    /// Whether a directory above a path is a link, so that what is there is not in the target.
+    fn is_linked(self, path: &Path) -> bool {
+        let mut above = path.ancestors().skip(1);
+        above.any(|path| {
+            fs::symlink_metadata(self.target.join(path)).is_ok_and(|it| it.is_symlink())
+        })
+    }
+
     /// Links to what the agent has at a path, if it has anything there.
     fn link(self, path: &Path) -> io::Result<()> {
         let (live, link) = (self.home.join(path), self.target.join(path));
-        if fs::symlink_metadata(&live).is_err() {
+        if fs::symlink_metadata(&live).is_err() || self.is_linked(path) {
             return Ok(());
         }
         if let Some(parent) = link.parent() {
@@ -315,7 +323,14 @@ mod tests {
         ] {
             write(&home.join(name), "agent's");
         }
-        lay_in(&places, &[".vimrc", ".config/editor", "../kept", ".none"]);
+        let named = [
+            ".vimrc",
+            ".config/editor",
+            ".config/editor/b",
+            "../kept",
+            ".none",
+        ];
+        lay_in(&places, &named);
         let read = |name: &str| fs::read_to_string(target.join(name)).ok();
         let setups = Some("setup's".to_owned());
         let agents = Some("agent's".to_owned());
